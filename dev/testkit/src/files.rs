@@ -1,0 +1,119 @@
+//! Where the golden files are: `golden/` in the repository, and the large rest outside it.
+
+use std::path::{Path, PathBuf};
+
+/// The variable that names the folder of large golden files.
+const ORACLES: &str = "FUCINA_ORACLES";
+/// Set to 1, it turns the skip of a test that needs them into a failure.
+const REQUIRE_ORACLES: &str = "FUCINA_REQUIRE_ORACLES";
+
+/// The folder that holds the workspace.
+///
+/// # Panics
+///
+/// Panics if this crate was moved out of the workspace.
+pub fn repository_root() -> PathBuf {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = crate_dir.ancestors().nth(2).expect("the test kit sits two folders below the root");
+    root.to_path_buf()
+}
+
+/// The path of `golden/<rel>`.
+///
+/// # Panics
+///
+/// Panics if there is no such file: a golden file belongs to the repository.
+#[track_caller]
+pub fn golden_path(rel: &str) -> PathBuf {
+    let path = repository_root().join("golden").join(rel);
+    assert!(path.exists(), "no golden file {}", path.display());
+    path
+}
+
+/// The folder of large golden files, or `None` (said aloud) if this machine has none.
+///
+/// `test` is the name that the skip message gives. A relative `FUCINA_ORACLES` counts from the
+/// root of the repository, wherever the test runs.
+///
+/// # Panics
+///
+/// Panics instead of skipping under `FUCINA_REQUIRE_ORACLES=1`, and if `FUCINA_ORACLES` names a
+/// folder that does not exist.
+#[track_caller]
+pub fn oracles_dir(test: &str) -> Option<PathBuf> {
+    resolve_oracles(test, variable(ORACLES), variable(REQUIRE_ORACLES).as_deref() == Some("1"))
+}
+
+#[track_caller]
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn resolve_oracles(test: &str, folder: Option<String>, required: bool) -> Option<PathBuf> {
+    let Some(folder) = folder.filter(|folder| !folder.is_empty()) else {
+        assert!(!required, "{test}: {REQUIRE_ORACLES}=1 but {ORACLES} names no folder");
+        eprintln!("SKIPPED {test}: set {ORACLES} to the folder of large golden files to run it");
+        return None;
+    };
+    let folder = repository_root().join(folder);
+    assert!(folder.is_dir(), "{test}: {ORACLES} names {}, not a folder", folder.display());
+    Some(folder)
+}
+
+/// Reads a file of little-endian f32.
+///
+/// # Panics
+///
+/// Panics if the file cannot be read or its length is not a multiple of four.
+#[track_caller]
+pub fn read_f32(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path)
+        .unwrap_or_else(|error| panic!("cannot read golden file {}: {error}", path.display()));
+    let (chunks, rest) = bytes.as_chunks::<4>();
+    assert!(rest.is_empty(), "{} is not a whole number of f32", path.display());
+    chunks.iter().map(|&chunk| f32::from_le_bytes(chunk)).collect()
+}
+
+#[expect(clippy::disallowed_methods, reason = "knobs of the tests, not of the library")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_files_are_found_from_anywhere() {
+        assert!(golden_path("tokens.json").is_file());
+    }
+
+    #[test]
+    #[should_panic(expected = "no golden file")]
+    fn a_missing_golden_file_is_a_failure() {
+        golden_path("no-such-file");
+    }
+
+    #[test]
+    fn without_a_folder_the_test_is_skipped() {
+        assert_eq!(resolve_oracles("t", None, false), None);
+        assert_eq!(resolve_oracles("t", Some(String::new()), false), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "t: FUCINA_REQUIRE_ORACLES=1")]
+    fn a_required_folder_cannot_be_skipped() {
+        resolve_oracles("t", None, true);
+    }
+
+    #[test]
+    #[should_panic(expected = "not a folder")]
+    fn a_wrong_folder_is_a_failure_not_a_skip() {
+        resolve_oracles("t", Some("no-such-folder".to_owned()), false);
+    }
+
+    #[test]
+    fn a_relative_folder_counts_from_the_root() {
+        assert_eq!(
+            resolve_oracles("t", Some("golden".to_owned()), false),
+            Some(repository_root().join("golden"))
+        );
+    }
+}
