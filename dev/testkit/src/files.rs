@@ -1,5 +1,6 @@
 //! Where the golden files are: `golden/` in the repository, and the large rest outside it.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The variable that names the folder of large golden files.
@@ -45,11 +46,14 @@ pub fn oracles_dir(test: &str) -> Option<PathBuf> {
 }
 
 #[track_caller]
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn resolve_oracles(test: &str, folder: Option<String>, required: bool) -> Option<PathBuf> {
     let Some(folder) = folder.filter(|folder| !folder.is_empty()) else {
         assert!(!required, "{test}: {REQUIRE_ORACLES}=1 but {ORACLES} names no folder");
-        eprintln!("SKIPPED {test}: set {ORACLES} to the folder of large golden files to run it");
+        // Not `eprintln!`: the test harness would swallow it, and a skip must be heard.
+        let message = format!(
+            "SKIPPED {test}: set {ORACLES} to the folder of large golden files to run it\n"
+        );
+        std::io::stderr().write_all(message.as_bytes()).expect("stderr takes a line");
         return None;
     };
     let folder = repository_root().join(folder);

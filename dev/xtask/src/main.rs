@@ -1,1 +1,71 @@
-fn main() {}
+//! `cargo xtask`: the checks and generators of this repository, one command each.
+//!
+//! A check lives in its own file and returns the list of what is wrong, so that one run shows all of
+//! it. Nothing here is published, and no crate depends on it.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
+
+mod arch;
+mod ci;
+mod coverage;
+mod knobs;
+mod lexer;
+mod process;
+mod tools;
+mod workspace;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Checks and generators of the Fucina repository")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything that must pass before a change lands
+    Ci {
+        /// Stop after the tests: no loom, no docs, no benchmarks
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Dependency edges, where unsafe may be, file sizes, where the environment is read
+    Arch,
+    /// Compare the knobs in the code with the rows of docs/env.md
+    Knobs,
+    /// Print which kernel exists for which instruction set
+    Coverage,
+    /// Run every loom model
+    Loom,
+    /// Run every fuzz target for a while
+    Fuzz {
+        /// Seconds for each target
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
+    /// Run the tests of the crates with unsafe code under a sanitizer
+    Sanitize {
+        /// Which one
+        #[arg(value_enum, default_value = "address")]
+        which: tools::Sanitizer,
+    },
+    /// Run the tests of the lower crates under Miri, where it is installed
+    Miri,
+}
+
+fn main() -> Result<()> {
+    match Args::parse().command {
+        Command::Ci { quick } => ci::run(quick),
+        Command::Arch => arch::run(),
+        Command::Knobs => knobs::run(),
+        Command::Coverage => coverage::run(),
+        Command::Loom => tools::loom(),
+        Command::Fuzz { seconds } => tools::fuzz(seconds),
+        Command::Sanitize { which } => tools::sanitize(which),
+        Command::Miri => tools::miri(),
+    }
+}

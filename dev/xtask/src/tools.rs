@@ -1,0 +1,133 @@
+//! Checks that need another build: loom, sanitizers, Miri, fuzzing. One command each.
+
+use std::process::Command;
+
+use anyhow::{Result, bail, ensure};
+use clap::ValueEnum;
+
+use crate::process::{self, HOST, Tests, cargo, target_dir, works};
+use crate::workspace::{Metadata, root};
+
+/// The crates that contain unsafe code.
+const UNSAFE_CRATES: &str = "-p fucina-accel -p fucina-gguf -p fucina-kernels -p fucina-runtime";
+
+/// A sanitizer of the compiler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sanitizer {
+    /// Memory errors and leaks
+    Address,
+    /// Data races
+    Thread,
+}
+
+/// Runs the loom models of every crate that has them.
+pub(crate) fn loom() -> Result<()> {
+    println!("loom: {}", loom_tests()?.summary());
+    Ok(())
+}
+
+/// As [`loom`], for the report of `ci`.
+pub(crate) fn loom_tests() -> Result<Tests> {
+    let metadata = Metadata::read()?;
+    let users = metadata.edges.iter().filter(|edge| edge.to == "loom");
+    let mut crates: Vec<&str> = users.map(|edge| edge.from.as_str()).collect();
+    crates.dedup();
+    ensure!(!crates.is_empty(), "no crate depends on loom");
+    let mut total = Tests::default();
+    for name in crates {
+        let mut command = cargo(&format!("test -p {name} --lib --release loom"));
+        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_dir("loom"));
+        let tests = process::run_tests(&mut command)?;
+        total.passed += tests.passed;
+        total.ignored += tests.ignored;
+    }
+    Ok(total)
+}
+
+/// Runs the tests of the crates with unsafe code under a sanitizer.
+pub(crate) fn sanitize(which: Sanitizer) -> Result<()> {
+    let tests = match which {
+        Sanitizer::Address => address()?,
+        Sanitizer::Thread => thread()?,
+    };
+    println!("sanitize: {}", tests.summary());
+    Ok(())
+}
+
+fn address() -> Result<Tests> {
+    ensure!(
+        works("cargo", &["+nightly", "--version"]),
+        "the address sanitizer needs a nightly toolchain: rustup toolchain install nightly"
+    );
+    let line =
+        format!("+nightly test --target {HOST} {UNSAFE_CRATES} --all-features --lib --tests");
+    let mut command = cargo(&line);
+    command.env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", target_dir("asan"));
+    process::run_tests(&mut command)
+}
+
+/// Debian packages of a compiler with the sources of its standard library: without an instrumented
+/// one, the thread sanitizer reports races that do not exist.
+const THREAD_PACKAGES: &str =
+    "rustc-web libstd-rust-web-dev rust-web-src clang-19 libclang-rt-19-dev";
+
+fn thread() -> Result<Tests> {
+    let found = works("/usr/bin/rustc", &["--version"]) && works("clang-19", &["--version"]);
+    if !found {
+        bail!("the thread sanitizer needs Debian packages: apt-get install {THREAD_PACKAGES}");
+    }
+    let flags =
+        "-Zsanitizer=thread -Zexternal-clangrt -Clinker=clang-19 -Clink-arg=-fsanitize=thread";
+    let mut command = cargo(&format!(
+        "+stable test -Zbuild-std=std,panic_unwind,test --target {HOST} {UNSAFE_CRATES} \
+         --all-features --lib --tests"
+    ));
+    command
+        .env("RUSTC", "/usr/bin/rustc")
+        .env("RUSTDOC", "/usr/bin/rustdoc")
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", flags)
+        .env("CARGO_TARGET_DIR", target_dir("tsan"));
+    process::run_tests(&mut command)
+}
+
+/// Runs the tests that Miri can run, where Miri is installed.
+pub(crate) fn miri() -> Result<()> {
+    if !works("cargo", &["+nightly", "miri", "--version"]) {
+        bail!(
+            "NOTHING WAS CHECKED: Miri is not installed \
+             (rustup +nightly component add miri rust-src); `cargo xtask sanitize` is the substitute"
+        );
+    }
+    let mut command = cargo("+nightly miri test -p fucina-dtype -p fucina-accel --lib");
+    command
+        .env("CARGO_TARGET_DIR", target_dir("miri"))
+        // Reading golden files needs the real file system.
+        .env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    println!("miri: {}", process::run_tests(&mut command)?.summary());
+    Ok(())
+}
+
+/// Runs every fuzz target for `seconds`.
+pub(crate) fn fuzz(seconds: u32) -> Result<()> {
+    let folder = root().join("dev/fuzz");
+    ensure!(folder.is_dir(), "there is no dev/fuzz");
+    if !works("cargo", &["fuzz", "--version"]) {
+        process::run(&mut cargo("install cargo-fuzz --locked"))?;
+    }
+    let listed =
+        Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(&folder).output()?;
+    ensure!(
+        listed.status.success(),
+        "cargo fuzz list: {}",
+        String::from_utf8_lossy(&listed.stderr)
+    );
+    let targets = String::from_utf8(listed.stdout)?;
+    ensure!(!targets.trim().is_empty(), "dev/fuzz has no target");
+    for target in targets.split_whitespace() {
+        let line = format!("+nightly fuzz run {target} -- -max_total_time={seconds}");
+        process::run(cargo(&line).current_dir(&folder))?;
+    }
+    println!("fuzz: {} targets, {seconds} s each", targets.split_whitespace().count());
+    Ok(())
+}
