@@ -15,6 +15,8 @@ mod process;
 mod tools;
 mod workspace;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -57,8 +59,18 @@ enum Command {
     Miri,
 }
 
-fn main() -> Result<()> {
-    match Args::parse().command {
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Ci { quick } => ci::run(quick),
         Command::Arch => arch::run(),
         Command::Knobs => knobs::run(),
