@@ -1,0 +1,123 @@
+//! File contents as [`Bytes`]: mapped where possible, read otherwise.
+//!
+//! The crate's only `unsafe` block is here. What cannot be prevented: if another process shortens
+//! a mapped file, touching the lost pages raises `SIGBUS` and ends this process, and if it rewrites
+//! the file, tensor bytes change under the reader. Model files are normally replaced by renaming,
+//! which is harmless. Where that cannot be relied on, [`Access::Read`] takes a private copy.
+//! Metadata and tensor descriptions are always copied out and checked, so only tensor data is
+//! exposed to such a change.
+
+use std::fmt;
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use memmap2::Mmap;
+
+use crate::error::Error;
+
+/// How to get at the bytes of a file.
+///
+/// ```no_run
+/// use fucina_gguf::{Access, File};
+///
+/// let file = File::open_with("model.gguf", Access::Read)?;
+/// println!("{}", file.access()); // read into memory, as asked
+/// # Ok::<(), fucina_gguf::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Access {
+    /// Map the file; if that fails, read it.
+    #[default]
+    Auto,
+    /// Map the file or fail.
+    Mmap,
+    /// Read the file into memory. Needs as much memory as the file is long, and is immune to
+    /// other processes that shorten or rewrite the file.
+    Read,
+}
+
+/// How the bytes of a file were got, and why. `Display` gives a phrase for people.
+///
+/// ```
+/// assert_eq!(fucina_gguf::AccessUsed::Mapped.to_string(), "memory-mapped");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AccessUsed {
+    /// Memory-mapped.
+    Mapped,
+    /// Read into memory because [`Access::Read`] asked for it.
+    ReadAsAsked,
+    /// Read into memory because mapping failed.
+    ReadAsFallback {
+        /// Why the map failed.
+        reason: Arc<str>,
+    },
+    /// Bytes given by the caller.
+    Given,
+}
+
+impl fmt::Display for AccessUsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mapped => f.write_str("memory-mapped"),
+            Self::ReadAsAsked => f.write_str("read into memory, as asked"),
+            Self::ReadAsFallback { reason } => {
+                write!(f, "read into memory, because mapping failed: {reason}")
+            }
+            Self::Given => f.write_str("in memory"),
+        }
+    }
+}
+
+/// Opens `path` and gives its contents.
+pub(crate) fn contents(
+    path: &Path,
+    name: &Arc<str>,
+    access: Access,
+) -> Result<(Bytes, AccessUsed), Error> {
+    // A pipe or device is refused before it is opened, because opening can block for ever.
+    let meta = fs::metadata(path).map_err(|e| Error::io(name, "open", &e))?;
+    if !meta.is_file() {
+        return Err(Error::NotAFile { file: Arc::clone(name) });
+    }
+    let file = fs::File::open(path).map_err(|e| Error::io(name, "open", &e))?;
+    match access {
+        Access::Read => Ok((read(file, name)?, AccessUsed::ReadAsAsked)),
+        Access::Mmap => {
+            let map = map(&file).map_err(|e| Error::io(name, "map", &e))?;
+            Ok((Bytes::from_owner(map), AccessUsed::Mapped))
+        }
+        Access::Auto => match map(&file) {
+            Ok(map) => Ok((Bytes::from_owner(map), AccessUsed::Mapped)),
+            Err(e) => {
+                let reason = e.to_string().into();
+                Ok((read(file, name)?, AccessUsed::ReadAsFallback { reason }))
+            }
+        },
+    }
+}
+
+#[expect(unsafe_code, reason = "the crate's one memory map")]
+fn map(file: &fs::File) -> std::io::Result<Mmap> {
+    // SAFETY: the map is private and read-only, and nothing in this process writes to the file.
+    // Other processes must leave a mapped model alone; the module comment says what happens
+    // otherwise, and `Access::Read` is offered for that case.
+    unsafe { Mmap::map(file) }
+}
+
+fn read(mut file: fs::File, name: &Arc<str>) -> Result<Bytes, Error> {
+    let io = |e: &std::io::Error| Error::io(name, "read", e);
+    let len = file.metadata().map_err(|e| io(&e))?.len();
+    let too_big = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+    let capacity = usize::try_from(len).map_err(|_| io(&too_big()))?;
+    let mut contents = Vec::new();
+    contents.try_reserve_exact(capacity).map_err(|_| io(&too_big()))?;
+    // Not past the length just reserved, should the file grow meanwhile.
+    (&mut file).take(len).read_to_end(&mut contents).map_err(|e| io(&e))?;
+    Ok(Bytes::from(contents))
+}
