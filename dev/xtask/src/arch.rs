@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fucina", &["fucina-runtime", "fucina-accel"]),
     ("fucina-cli", &["fucina", "fucina-llm", "fucina-gguf", "fucina-dtype"]),
     ("fucina-testkit", &[]),
-    ("xtask", &["fucina-gguf", "fucina-dtype"]),
+    ("xtask", &["fucina-gguf", "fucina-dtype", "fucina-testkit"]),
 ];
 
 /// Edges that only tests and benchmarks may have, beside those above. Any crate may use the test kit.

@@ -12,6 +12,7 @@ mod coverage;
 mod knobs;
 mod lexer;
 mod process;
+mod synth;
 mod tools;
 mod workspace;
 
@@ -41,6 +42,8 @@ enum Command {
     Knobs,
     /// Print which kernel exists for which instruction set
     Coverage,
+    /// Write a model of random weights in the shape of a real one
+    SynthModel(synth::Args),
     /// Run every loom model
     Loom,
     /// Run every fuzz target for a while
@@ -75,6 +78,7 @@ fn run(command: Command) -> Result<()> {
         Command::Arch => arch::run(),
         Command::Knobs => knobs::run(),
         Command::Coverage => coverage::run(),
+        Command::SynthModel(args) => synth::run(&args),
         Command::Loom => tools::loom(),
         Command::Fuzz { seconds } => tools::fuzz(seconds),
         Command::Sanitize { which } => tools::sanitize(which),
