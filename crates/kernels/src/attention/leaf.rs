@@ -1,0 +1,94 @@
+//! The inner loops of attention, all over f32.
+
+use crate::isa::Isa;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+/// A matrix of f32 rows, `[count, width]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) data: &'a [f32],
+    /// Elements between consecutive rows.
+    pub(super) stride: usize,
+    pub(super) count: usize,
+    pub(super) width: usize,
+}
+
+impl<'a> Rows<'a> {
+    #[inline(always)]
+    pub(super) fn row(&self, i: usize) -> &'a [f32] {
+        &self.data[i * self.stride..][..self.width]
+    }
+}
+
+/// `out += lhs * rhs`, with `lhs` `[m, k]`, `rhs` `[k, n]` and `out` `[m, n]`, the latter two
+/// without gaps and `n` a multiple of 16.
+///
+/// The products of one call are summed apart and then added to `out`.
+pub(super) fn matmul_add(isa: Isa, lhs: Rows<'_>, rhs: &[f32], n: usize, out: &mut [f32]) {
+    assert!(n.is_multiple_of(16), "{n} columns are not whole vectors");
+    assert_eq!(rhs.len(), lhs.width * n, "size of rhs");
+    assert_eq!(out.len(), lhs.count * n, "size of out");
+    match isa {
+        Isa::Scalar => scalar::matmul_add(lhs, rhs, n, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2 and FMA.
+        Isa::Avx2(_) => unsafe { avx2::matmul_add(lhs, rhs, n, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F.
+        Isa::Avx512Vnni(_) => unsafe { avx512::matmul_add(lhs, rhs, n, out) },
+    }
+}
+
+/// Writes `rows` as columns: `out` is `[width, n]`, and columns from `rows.count` on are zero.
+pub(super) fn transpose(isa: Isa, rows: Rows<'_>, n: usize, out: &mut [f32]) {
+    assert!(n.is_multiple_of(16), "{n} columns are not whole vectors");
+    assert!(rows.count <= n, "{} rows do not fit {n} columns", rows.count);
+    assert_eq!(out.len(), rows.width * n, "size of out");
+    match isa {
+        Isa::Scalar => scalar::transpose(rows, 0, n, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2.
+        Isa::Avx2(_) => unsafe { avx2::transpose(rows, n, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F.
+        Isa::Avx512Vnni(_) => unsafe { avx512::transpose(rows, n, out) },
+    }
+}
+
+/// `out[i] = q · rows[i]`.
+pub(super) fn dots(isa: Isa, q: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+    assert_eq!(q.len(), rows.width, "query and keys differ in length");
+    assert_eq!(out.len(), rows.count, "size of out");
+    match isa {
+        Isa::Scalar => scalar::dots(q, rows, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2 and FMA.
+        Isa::Avx2(_) => unsafe { avx2::dots(q, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F.
+        Isa::Avx512Vnni(_) => unsafe { avx512::dots(q, rows, out) },
+    }
+}
+
+/// `out += sum over i of weights[i] * rows[i]`. The sum is made apart and then added.
+pub(super) fn mix(isa: Isa, weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+    assert_eq!(weights.len(), rows.count, "one weight for each row");
+    assert_eq!(out.len(), rows.width, "size of out");
+    match isa {
+        Isa::Scalar => scalar::mix(weights, rows, 0, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2 and FMA.
+        Isa::Avx2(_) => unsafe { avx2::mix(weights, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F.
+        Isa::Avx512Vnni(_) => unsafe { avx512::mix(weights, rows, out) },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+#![deny(unsafe_code)]
+
+use std::arch::x86_64::{
+    __m256, _mm256_add_ps, _mm256_castpd_ps, _mm256_castps_pd, _mm256_fmadd_ps,
+    _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_unpackhi_pd,
+    _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
+};
+
+use super::{Rows, scalar};
+use crate::isa::x86::{load_f32x8, store_f32x8, sum_f32x8};
+
+const LANES: usize = 8;
+
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn matmul_add(lhs: Rows<'_>, rhs: &[f32], n: usize, out: &mut [f32]) {
+    let mut column = 0;
+    while column < n {
+        column += columns::<2>(lhs, rhs, n, column, out);
+    }
+}
+
+/// All rows of `V` vectors of columns. Returns the number of columns.
+#[target_feature(enable = "avx2,fma")]
+fn columns<const V: usize>(
+    lhs: Rows<'_>,
+    rhs: &[f32],
+    n: usize,
+    column: usize,
+    out: &mut [f32],
+) -> usize {
+    let mut row = 0;
+    while row + 4 <= lhs.count {
+        tile::<4, V>(lhs, row, &rhs[column..], n, &mut out[row * n + column..]);
+        row += 4;
+    }
+    while row < lhs.count {
+        tile::<1, V>(lhs, row, &rhs[column..], n, &mut out[row * n + column..]);
+        row += 1;
+    }
+    V * LANES
+}
+
+/// `M` rows times `V` vectors, in registers. `rhs` and `out` begin at the tile.
+#[target_feature(enable = "avx2,fma")]
+fn tile<const M: usize, const V: usize>(
+    lhs: Rows<'_>,
+    row: usize,
+    rhs: &[f32],
+    n: usize,
+    out: &mut [f32],
+) {
+    let mut a = [&[][..]; M];
+    for (i, a) in a.iter_mut().enumerate() {
+        *a = lhs.row(row + i);
+    }
+    let mut sums = [[_mm256_setzero_ps(); V]; M];
+    for k in 0..lhs.width {
+        let b = &rhs[k * n..][..V * LANES];
+        let b = b.as_chunks::<LANES>().0;
+        for (sums, a) in sums.iter_mut().zip(&a) {
+            let a = _mm256_set1_ps(a[k]);
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum = _mm256_fmadd_ps(a, load_f32x8(b), *sum);
+            }
+        }
+    }
+    for (i, sums) in sums.iter().enumerate() {
+        let out = out[i * n..][..V * LANES].as_chunks_mut::<LANES>().0;
+        for (out, &sum) in out.iter_mut().zip(sums) {
+            store_f32x8(out, _mm256_add_ps(load_f32x8(out), sum));
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn transpose(rows: Rows<'_>, n: usize, out: &mut [f32]) {
+    let whole = rows.width / LANES;
+    for first in (0..n).step_by(LANES) {
+        for group in 0..whole {
+            let mut square = [_mm256_setzero_ps(); LANES];
+            for (i, v) in square.iter_mut().enumerate().take(rows.count.saturating_sub(first)) {
+                *v = load_f32x8(&rows.row(first + i).as_chunks::<LANES>().0[group]);
+            }
+            for (i, v) in transpose_square(square).into_iter().enumerate() {
+                let out = &mut out[(group * LANES + i) * n + first..];
+                store_f32x8(&mut out.as_chunks_mut::<LANES>().0[0], v);
+            }
+        }
+    }
+    scalar::transpose(rows, whole * LANES, n, out);
+}
+
+/// Transposes 8 x 8: pairs, then fours, inside each half register; then the halves.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn transpose_square(v: [__m256; 8]) -> [__m256; 8] {
+    let mut pairs = v;
+    for i in (0..8).step_by(2) {
+        pairs[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+    }
+    let mut fours = pairs;
+    for i in (0..8).step_by(4) {
+        for half in 0..2 {
+            let low = _mm256_castps_pd(pairs[i + half]);
+            let high = _mm256_castps_pd(pairs[i + 2 + half]);
+            fours[i + 2 * half] = _mm256_castpd_ps(_mm256_unpacklo_pd(low, high));
+            fours[i + 2 * half + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low, high));
+        }
+    }
+    // fours[4 i + j] holds, in half l, column 4 l + j of rows 4 i to 4 i + 3.
+    let mut out = fours;
+    for j in 0..4 {
+        out[j] = _mm256_permute2f128_ps::<0x20>(fours[j], fours[4 + j]);
+        out[4 + j] = _mm256_permute2f128_ps::<0x31>(fours[j], fours[4 + j]);
+    }
+    out
+}
+
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn dots(q: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+    let (quads, rest) = out.as_chunks_mut::<4>();
+    let done = quads.len() * 4;
+    for (i, quad) in quads.iter_mut().enumerate() {
+        *quad = dot_rows::<4>(q, rows, i * 4);
+    }
+    for (i, out) in rest.iter_mut().enumerate() {
+        [*out] = dot_rows::<1>(q, rows, done + i);
+    }
+}
+
+/// Dot products of `q` with `M` rows: each load of `q` serves all of them.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn dot_rows<const M: usize>(q: &[f32], rows: Rows<'_>, first: usize) -> [f32; M] {
+    let (q, q_tail) = q.as_chunks::<LANES>();
+    let mut whole = [&[][..]; M];
+    let mut out = [0.0; M];
+    for (i, (whole, out)) in whole.iter_mut().zip(&mut out).enumerate() {
+        let (chunks, tail) = rows.row(first + i).as_chunks::<LANES>();
+        *whole = chunks;
+        *out = scalar::tail_dot(q_tail, tail);
+    }
+    let mut sums = [_mm256_setzero_ps(); M];
+    for (group, q) in q.iter().enumerate() {
+        let q = load_f32x8(q);
+        for (sum, row) in sums.iter_mut().zip(&whole) {
+            *sum = _mm256_fmadd_ps(q, load_f32x8(&row[group]), *sum);
+        }
+    }
+    for (out, &sum) in out.iter_mut().zip(&sums) {
+        *out += sum_f32x8(sum);
+    }
+    out
+}
+
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn mix(weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+    let mut column = 0;
+    while out.len() - column >= LANES {
+        column += match out.len() - column {
+            64.. => mix_columns::<8>(weights, rows, column, out),
+            32.. => mix_columns::<4>(weights, rows, column, out),
+            _ => mix_columns::<1>(weights, rows, column, out),
+        };
+    }
+    scalar::mix(weights, rows, column, out);
+}
+
+/// `V` vectors of columns, summed in registers. Returns the number of columns.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn mix_columns<const V: usize>(
+    weights: &[f32],
+    rows: Rows<'_>,
+    column: usize,
+    out: &mut [f32],
+) -> usize {
+    let mut sums = [_mm256_setzero_ps(); V];
+    for (i, &weight) in weights.iter().enumerate() {
+        let weight = _mm256_set1_ps(weight);
+        let row = rows.row(i)[column..][..V * LANES].as_chunks::<LANES>().0;
+        for (sum, row) in sums.iter_mut().zip(row) {
+            *sum = _mm256_fmadd_ps(weight, load_f32x8(row), *sum);
+        }
+    }
+    let out = out[column..][..V * LANES].as_chunks_mut::<LANES>().0;
+    for (out, &sum) in out.iter_mut().zip(&sums) {
+        store_f32x8(out, _mm256_add_ps(load_f32x8(out), sum));
+    }
+    V * LANES
+}

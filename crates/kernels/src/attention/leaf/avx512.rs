@@ -1,0 +1,202 @@
+#![deny(unsafe_code)]
+
+use std::arch::x86_64::{
+    __m512, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_fmadd_ps, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
+    _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+};
+
+use super::{Rows, scalar};
+use crate::isa::x86::{load_f32x16, store_f32x16, sum_f32x16};
+
+const LANES: usize = 16;
+
+#[target_feature(enable = "avx2,fma,avx512f")]
+pub(super) fn matmul_add(lhs: Rows<'_>, rhs: &[f32], n: usize, out: &mut [f32]) {
+    let mut column = 0;
+    while column < n {
+        column += match n - column {
+            64.. => columns::<4>(lhs, rhs, n, column, out),
+            32.. => columns::<2>(lhs, rhs, n, column, out),
+            _ => columns::<1>(lhs, rhs, n, column, out),
+        };
+    }
+}
+
+/// All rows of `V` vectors of columns. Returns the number of columns.
+#[target_feature(enable = "avx2,fma,avx512f")]
+fn columns<const V: usize>(
+    lhs: Rows<'_>,
+    rhs: &[f32],
+    n: usize,
+    column: usize,
+    out: &mut [f32],
+) -> usize {
+    let mut row = 0;
+    while row + 4 <= lhs.count {
+        tile::<4, V>(lhs, row, &rhs[column..], n, &mut out[row * n + column..]);
+        row += 4;
+    }
+    while row < lhs.count {
+        tile::<1, V>(lhs, row, &rhs[column..], n, &mut out[row * n + column..]);
+        row += 1;
+    }
+    V * LANES
+}
+
+/// `M` rows times `V` vectors, in registers. `rhs` and `out` begin at the tile.
+#[target_feature(enable = "avx2,fma,avx512f")]
+fn tile<const M: usize, const V: usize>(
+    lhs: Rows<'_>,
+    row: usize,
+    rhs: &[f32],
+    n: usize,
+    out: &mut [f32],
+) {
+    let mut a = [&[][..]; M];
+    for (i, a) in a.iter_mut().enumerate() {
+        *a = lhs.row(row + i);
+    }
+    let mut sums = [[_mm512_setzero_ps(); V]; M];
+    for k in 0..lhs.width {
+        let b = &rhs[k * n..][..V * LANES];
+        let b = b.as_chunks::<LANES>().0;
+        for (sums, a) in sums.iter_mut().zip(&a) {
+            let a = _mm512_set1_ps(a[k]);
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum = _mm512_fmadd_ps(a, load_f32x16(b), *sum);
+            }
+        }
+    }
+    for (i, sums) in sums.iter().enumerate() {
+        let out = out[i * n..][..V * LANES].as_chunks_mut::<LANES>().0;
+        for (out, &sum) in out.iter_mut().zip(sums) {
+            store_f32x16(out, _mm512_add_ps(load_f32x16(out), sum));
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,avx512f")]
+pub(super) fn transpose(rows: Rows<'_>, n: usize, out: &mut [f32]) {
+    let whole = rows.width / LANES;
+    for first in (0..n).step_by(LANES) {
+        for group in 0..whole {
+            let mut square = [_mm512_setzero_ps(); LANES];
+            for (i, v) in square.iter_mut().enumerate().take(rows.count.saturating_sub(first)) {
+                *v = load_f32x16(&rows.row(first + i).as_chunks::<LANES>().0[group]);
+            }
+            for (i, v) in transpose_square(square).into_iter().enumerate() {
+                let out = &mut out[(group * LANES + i) * n + first..];
+                store_f32x16(&mut out.as_chunks_mut::<LANES>().0[0], v);
+            }
+        }
+    }
+    scalar::transpose(rows, whole * LANES, n, out);
+}
+
+/// Transposes 16 x 16: pairs, then fours, inside each quarter register; then the quarters.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn transpose_square(v: [__m512; 16]) -> [__m512; 16] {
+    let mut pairs = v;
+    for i in (0..16).step_by(2) {
+        pairs[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+    }
+    let mut fours = pairs;
+    for i in (0..16).step_by(4) {
+        for half in 0..2 {
+            let low = _mm512_castps_pd(pairs[i + half]);
+            let high = _mm512_castps_pd(pairs[i + 2 + half]);
+            fours[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            fours[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+    }
+    // fours[4 i + j] holds, in quarter l, column 4 l + j of rows 4 i to 4 i + 3.
+    let mut out = fours;
+    for j in 0..4 {
+        let even_low = _mm512_shuffle_f32x4::<0x88>(fours[j], fours[4 + j]);
+        let odd_low = _mm512_shuffle_f32x4::<0xdd>(fours[j], fours[4 + j]);
+        let even_high = _mm512_shuffle_f32x4::<0x88>(fours[8 + j], fours[12 + j]);
+        let odd_high = _mm512_shuffle_f32x4::<0xdd>(fours[8 + j], fours[12 + j]);
+        out[j] = _mm512_shuffle_f32x4::<0x88>(even_low, even_high);
+        out[4 + j] = _mm512_shuffle_f32x4::<0x88>(odd_low, odd_high);
+        out[8 + j] = _mm512_shuffle_f32x4::<0xdd>(even_low, even_high);
+        out[12 + j] = _mm512_shuffle_f32x4::<0xdd>(odd_low, odd_high);
+    }
+    out
+}
+
+#[target_feature(enable = "avx2,fma,avx512f")]
+pub(super) fn dots(q: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+    let (quads, rest) = out.as_chunks_mut::<4>();
+    let done = quads.len() * 4;
+    for (i, quad) in quads.iter_mut().enumerate() {
+        *quad = dot_rows::<4>(q, rows, i * 4);
+    }
+    for (i, out) in rest.iter_mut().enumerate() {
+        [*out] = dot_rows::<1>(q, rows, done + i);
+    }
+}
+
+/// Dot products of `q` with `M` rows: each load of `q` serves all of them.
+#[target_feature(enable = "avx2,fma,avx512f")]
+#[inline]
+fn dot_rows<const M: usize>(q: &[f32], rows: Rows<'_>, first: usize) -> [f32; M] {
+    let (q, q_tail) = q.as_chunks::<LANES>();
+    let mut whole = [&[][..]; M];
+    let mut out = [0.0; M];
+    for (i, (whole, out)) in whole.iter_mut().zip(&mut out).enumerate() {
+        let (chunks, tail) = rows.row(first + i).as_chunks::<LANES>();
+        *whole = chunks;
+        *out = scalar::tail_dot(q_tail, tail);
+    }
+    let mut sums = [_mm512_setzero_ps(); M];
+    for (group, q) in q.iter().enumerate() {
+        let q = load_f32x16(q);
+        for (sum, row) in sums.iter_mut().zip(&whole) {
+            *sum = _mm512_fmadd_ps(q, load_f32x16(&row[group]), *sum);
+        }
+    }
+    for (out, &sum) in out.iter_mut().zip(&sums) {
+        *out += sum_f32x16(sum);
+    }
+    out
+}
+
+#[target_feature(enable = "avx2,fma,avx512f")]
+pub(super) fn mix(weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+    let mut column = 0;
+    while out.len() - column >= LANES {
+        column += match out.len() - column {
+            128.. => mix_columns::<8>(weights, rows, column, out),
+            64.. => mix_columns::<4>(weights, rows, column, out),
+            _ => mix_columns::<1>(weights, rows, column, out),
+        };
+    }
+    scalar::mix(weights, rows, column, out);
+}
+
+/// `V` vectors of columns, summed in registers. Returns the number of columns.
+#[target_feature(enable = "avx2,fma,avx512f")]
+#[inline]
+fn mix_columns<const V: usize>(
+    weights: &[f32],
+    rows: Rows<'_>,
+    column: usize,
+    out: &mut [f32],
+) -> usize {
+    let mut sums = [_mm512_setzero_ps(); V];
+    for (i, &weight) in weights.iter().enumerate() {
+        let weight = _mm512_set1_ps(weight);
+        let row = rows.row(i)[column..][..V * LANES].as_chunks::<LANES>().0;
+        for (sum, row) in sums.iter_mut().zip(row) {
+            *sum = _mm512_fmadd_ps(weight, load_f32x16(row), *sum);
+        }
+    }
+    let out = out[column..][..V * LANES].as_chunks_mut::<LANES>().0;
+    for (out, &sum) in out.iter_mut().zip(&sums) {
+        store_f32x16(out, _mm512_add_ps(load_f32x16(out), sum));
+    }
+    V * LANES
+}

@@ -1,0 +1,75 @@
+//! Where queries, keys and values lie.
+
+#![deny(unsafe_code)]
+
+use std::ops::Range;
+
+/// Elements of a KV cache.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum KvData<'a> {
+    /// f16 bits.
+    F16(&'a [u16]),
+    /// f32.
+    F32(&'a [f32]),
+}
+
+impl KvData<'_> {
+    const fn len(&self) -> usize {
+        match self {
+            Self::F16(data) => data.len(),
+            Self::F32(data) => data.len(),
+        }
+    }
+}
+
+/// The keys or the values of one KV head, `[len, dim]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KvView<'a> {
+    /// From the first element of the head at the first position on.
+    pub data: KvData<'a>,
+    /// Elements between consecutive positions.
+    pub row_stride: usize,
+    /// Positions. Nothing beyond them is read.
+    pub len: usize,
+    /// Elements of the head.
+    pub dim: usize,
+}
+
+impl KvView<'_> {
+    pub(super) fn assert_valid(&self) {
+        let needed = match self.len {
+            0 => Some(0),
+            len => (len - 1).checked_mul(self.row_stride).and_then(|n| n.checked_add(self.dim)),
+        };
+        assert!(
+            needed.is_some_and(|needed| needed <= self.data.len()),
+            "{} rows of {} with stride {} reach beyond {} elements",
+            self.len,
+            self.dim,
+            self.row_stride,
+            self.data.len()
+        );
+    }
+}
+
+/// Keys and values of one KV head over the same positions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kv<'a> {
+    /// Keys.
+    pub k: KvView<'a>,
+    /// Values; `dim` may differ from that of the keys.
+    pub v: KvView<'a>,
+    /// Position of the first row of the views: zero unless they were narrowed.
+    pub start: usize,
+}
+
+/// The queries of one head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Queries<'a> {
+    /// From the first element of the head in row 0 on. Rows have the length of a key.
+    pub data: &'a [f32],
+    /// Elements between consecutive rows.
+    pub row_stride: usize,
+    /// Which rows to compute. Row `i` is the query at position `q_offset + i`.
+    pub rows: Range<usize>,
+}
