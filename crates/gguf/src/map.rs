@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -92,18 +92,27 @@ pub(crate) fn contents(
             let map = map(&file).map_err(|e| Error::io(name, "map", &e))?;
             Ok((Bytes::from_owner(map), AccessUsed::Mapped))
         }
-        Access::Auto => match map(&file) {
-            Ok(map) => Ok((Bytes::from_owner(map), AccessUsed::Mapped)),
-            Err(e) => {
-                let reason = e.to_string().into();
-                Ok((read(file, name)?, AccessUsed::ReadAsFallback { reason }))
-            }
-        },
+        Access::Auto => map_or_read(file, name, map),
+    }
+}
+
+/// The mapping function is a parameter so that a test can make it fail.
+fn map_or_read(
+    file: fs::File,
+    name: &Arc<str>,
+    map: fn(&fs::File) -> io::Result<Mmap>,
+) -> Result<(Bytes, AccessUsed), Error> {
+    match map(&file) {
+        Ok(map) => Ok((Bytes::from_owner(map), AccessUsed::Mapped)),
+        Err(e) => {
+            let reason = e.to_string().into();
+            Ok((read(file, name)?, AccessUsed::ReadAsFallback { reason }))
+        }
     }
 }
 
 #[expect(unsafe_code, reason = "the crate's one memory map")]
-fn map(file: &fs::File) -> std::io::Result<Mmap> {
+fn map(file: &fs::File) -> io::Result<Mmap> {
     // SAFETY: the map is private and read-only, and nothing in this process writes to the file.
     // Other processes must leave a mapped model alone; the module comment says what happens
     // otherwise, and `Access::Read` is offered for that case.
@@ -111,13 +120,29 @@ fn map(file: &fs::File) -> std::io::Result<Mmap> {
 }
 
 fn read(mut file: fs::File, name: &Arc<str>) -> Result<Bytes, Error> {
-    let io = |e: &std::io::Error| Error::io(name, "read", e);
+    let io = |e: &io::Error| Error::io(name, "read", e);
     let len = file.metadata().map_err(|e| io(&e))?.len();
-    let too_big = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+    let too_big = || io::Error::from(io::ErrorKind::OutOfMemory);
     let capacity = usize::try_from(len).map_err(|_| io(&too_big()))?;
     let mut contents = Vec::new();
     contents.try_reserve_exact(capacity).map_err(|_| io(&too_big()))?;
     // Not past the length just reserved, should the file grow meanwhile.
     (&mut file).take(len).read_to_end(&mut contents).map_err(|e| io(&e))?;
     Ok(Bytes::from(contents))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_map_falls_back_to_reading_and_says_why() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let refuse = |_: &fs::File| Err(io::Error::other("no maps today"));
+        let file = fs::File::open(path).unwrap();
+        let (bytes, used) = map_or_read(file, &path.into(), refuse).unwrap();
+        assert_eq!(bytes, fs::read(path).unwrap());
+        assert_eq!(used, AccessUsed::ReadAsFallback { reason: "no maps today".into() });
+        assert_eq!(used.to_string(), "read into memory, because mapping failed: no maps today");
+    }
 }

@@ -86,8 +86,6 @@ impl Metadata {
         Error::WrongType { file, key: key.into(), wanted, found }
     }
 
-    /// An error for a value that has the right type and still cannot be used, for callers that
-    /// check further.
     fn narrow<T: TryFrom<i128>>(
         &self,
         key: &str,

@@ -239,18 +239,14 @@ impl<'a> Writer<'a> {
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         self.file = path.to_string_lossy().into();
-        let temporary = Temporary::beside(path);
-        let io = |action: &'static str| {
-            let file = Arc::clone(&self.file);
-            move |e: io::Error| Error::io(&file, action, &e)
-        };
-        let (create, flush, rename) = (io("create"), io("write"), io("rename into place"));
-        let file = fs::File::create_new(&temporary.path).map_err(create)?;
+        let name = Arc::clone(&self.file);
+        let io = |action, e: &io::Error| Error::io(&name, action, e);
+        let (file, temporary) = Temporary::beside(path).map_err(|e| io("create", &e))?;
         let mut out = io::BufWriter::with_capacity(1 << 16, file);
         self.write_to(&mut out)?;
         let written = out.into_inner().map_err(io::IntoInnerError::into_error);
-        written.and_then(|file| file.sync_all()).map_err(flush)?;
-        temporary.rename(path).map_err(rename)
+        written.and_then(|file| file.sync_all()).map_err(|e| io("write", &e))?;
+        temporary.rename(path).map_err(|e| io("rename into place", &e))
     }
 
     /// The file in memory.
@@ -278,10 +274,14 @@ impl<'a> Writer<'a> {
         out.write_all(&header).map_err(io)?;
         let mut position = header.len() as u64;
         for at in 0..self.tensors.len() {
-            let padding = padding(position, self.alignment);
-            write_zeros(out, padding).map_err(io)?;
+            let gap = padding(position, self.alignment);
+            write_zeros(out, gap).map_err(io)?;
             self.write_data(at, out)?;
-            position += padding + self.tensors[at].len_bytes;
+            position += gap + self.tensors[at].len_bytes;
+        }
+        if !self.tensors.is_empty() {
+            // Some readers expect the last tensor to be padded like the others.
+            write_zeros(out, padding(position, self.alignment)).map_err(io)?;
         }
         Ok(())
     }
@@ -448,28 +448,33 @@ impl Write for Counted<'_> {
 /// A file that is removed unless it is renamed.
 struct Temporary {
     path: PathBuf,
+    renamed: bool,
 }
 
 impl Temporary {
-    fn beside(path: &Path) -> Self {
+    /// Creates a new file in the folder of `path`, so that renaming it is one step.
+    fn beside(path: &Path) -> io::Result<(fs::File, Self)> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = format!(".{name}.{}-{number}.tmp", std::process::id());
-        Self { path: path.with_file_name(temporary) }
+        let temporary = format!(".gguf-{}-{number}.tmp", std::process::id());
+        let path = path.with_file_name(temporary);
+        // Only a file that this call created is ever removed.
+        let file = fs::File::create_new(&path)?;
+        Ok((file, Self { path, renamed: false }))
     }
 
-    fn rename(self, path: &Path) -> io::Result<()> {
+    fn rename(mut self, path: &Path) -> io::Result<()> {
         fs::rename(&self.path, path)?;
-        // Nothing is left to remove.
-        std::mem::forget(self);
+        self.renamed = true;
         Ok(())
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // Nobody can act on a failure here; the file is named so that its origin is plain.
-        let _ = fs::remove_file(&self.path);
+        if !self.renamed {
+            // Nobody can act on a failure here.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
