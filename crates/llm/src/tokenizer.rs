@@ -1,0 +1,286 @@
+//! Byte-level BPE: text to token ids and back, from what a GGUF file carries.
+//!
+//! Encoding: literal tokens are found first ([`special`]), the text between is cut into words
+//! ([`split`]), and the bytes of each word are merged by rank ([`merges`]). Time is linear in the
+//! text but for the logarithm of the longest word.
+//!
+//! Texts are not normalized: a letter and its combining accent stay two characters, as GGUF
+//! runners do it. `SentencePiece` vocabularies are not handled here.
+//!
+//! # Examples
+//!
+//! ```
+//! use fucina_llm::tokenizer::{Bos, ControlTokens, Special, Tokenizer, Vocab};
+//!
+//! let vocab = Vocab { tokens: vec!["a", "b", "ab"], merges: vec!["a b"], ..Vocab::default() };
+//! let (tokenizer, _warnings) = Tokenizer::new(&vocab)?;
+//! let ids = tokenizer.encode("abba", Special::Plain, Bos::Auto)?;
+//! assert_eq!(ids, [2, 1, 0]);
+//! assert_eq!(tokenizer.decode(&ids, ControlTokens::Show)?, "abba");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod alphabet;
+mod build;
+mod error;
+mod gguf;
+mod merges;
+mod special;
+mod split;
+mod stream;
+mod vocab;
+
+pub use error::{DecodeError, EncodeError, Error, Warning};
+pub use stream::Stream;
+pub use vocab::{TokenType, Vocab};
+
+use merges::{Merges, Word};
+use special::{LiteralTokens, Part};
+use split::Splitter;
+use vocab::{TextIndex, Tokens};
+
+/// Whether the texts of control tokens mean the tokens when they occur in a text.
+///
+/// User-defined tokens are text and are found either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// `<|im_end|>` is the control token: for prompts that a chat template made.
+    Parse,
+    /// `<|im_end|>` is ten characters: for text from users and files.
+    Plain,
+}
+
+/// Whether an encoded text starts with the begin token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bos {
+    /// As the file says.
+    Auto,
+    /// Yes.
+    Always,
+    /// No: for text that continues another, and for templates that write the token themselves.
+    Never,
+}
+
+/// What decoding does with control tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlTokens {
+    /// Their texts appear.
+    Show,
+    /// They leave no trace.
+    Skip,
+}
+
+/// A byte-level BPE tokenizer.
+#[derive(Debug)]
+pub struct Tokenizer {
+    tokens: Tokens,
+    /// Normal tokens by their bytes.
+    by_bytes: TextIndex,
+    /// The token of each single byte.
+    byte_tokens: [Option<u32>; 256],
+    merges: Merges,
+    splitter: Splitter,
+    all_literals: LiteralTokens,
+    plain_literals: LiteralTokens,
+    ids: DesignatedIds,
+    /// Ascending.
+    eog: Vec<u32>,
+}
+
+/// Tokens with a role. All are in the vocabulary.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DesignatedIds {
+    /// Begins a text.
+    pub bos: Option<u32>,
+    /// Ends a text.
+    pub eos: Option<u32>,
+    /// Ends a turn.
+    pub eot: Option<u32>,
+    /// Ends a message.
+    pub eom: Option<u32>,
+    /// Fills up a batch.
+    pub pad: Option<u32>,
+    /// Whether [`Bos::Auto`] adds `bos`.
+    pub add_bos: bool,
+}
+
+impl Tokenizer {
+    /// The ids of `text`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`EncodeError::NoTokenForByte`] if the vocabulary cannot express a byte of the
+    /// text, [`EncodeError::TextTooLong`] from 2^31 bytes on, and [`EncodeError::NoBeginToken`]
+    /// for [`Bos::Always`] without such a token.
+    pub fn encode(&self, text: &str, special: Special, bos: Bos) -> Result<Vec<u32>, EncodeError> {
+        let limit_bytes = (1 << 31) - 1;
+        if text.len() > limit_bytes {
+            return Err(EncodeError::TextTooLong { len_bytes: text.len(), limit_bytes });
+        }
+        let literals = match special {
+            Special::Parse => &self.all_literals,
+            Special::Plain => &self.plain_literals,
+        };
+        let mut ids = Vec::with_capacity(text.len() / 4 + 2);
+        match bos {
+            Bos::Never => {}
+            Bos::Auto => ids.extend(self.ids.bos.filter(|_| self.ids.add_bos)),
+            Bos::Always => ids.push(self.ids.bos.ok_or(EncodeError::NoBeginToken)?),
+        }
+        let mut word = Word::default();
+        for part in literals.parts(text) {
+            match part {
+                Part::Token(id) => ids.push(id),
+                Part::Text(start, end) => {
+                    let mut offset = start;
+                    for bytes in self.splitter.words(&text[start..end]).map(str::as_bytes) {
+                        self.encode_word(bytes, offset, &mut word, &mut ids)?;
+                        offset += bytes.len();
+                    }
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Appends the ids of one word, which starts at `offset` in the text.
+    fn encode_word(
+        &self,
+        bytes: &[u8],
+        offset: usize,
+        word: &mut Word,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), EncodeError> {
+        if self.splitter.rule().whole_words_first
+            && let Some(id) = self.by_bytes.find(bytes, |id| self.known_bytes(id))
+        {
+            ids.push(id);
+            return Ok(());
+        }
+        word.ids.clear();
+        for (at, &byte) in bytes.iter().enumerate() {
+            let token = self.byte_tokens[usize::from(byte)];
+            let missing = EncodeError::NoTokenForByte { byte, offset: offset + at };
+            word.ids.push(token.ok_or(missing)?);
+        }
+        self.merges.apply(word, ids);
+        Ok(())
+    }
+
+    /// The text of `ids`, with `U+FFFD` where their bytes are not UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`DecodeError::IdOutOfRange`] for an id that the vocabulary lacks.
+    pub fn decode(&self, ids: &[u32], control: ControlTokens) -> Result<String, DecodeError> {
+        let bytes = self.decode_bytes(ids, control)?;
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+    }
+
+    /// The bytes of `ids`, which need not be UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::decode`].
+    pub fn decode_bytes(
+        &self,
+        ids: &[u32],
+        control: ControlTokens,
+    ) -> Result<Vec<u8>, DecodeError> {
+        let mut bytes = Vec::with_capacity(ids.len() * 4);
+        for &id in ids {
+            append_bytes(self, id, control, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    /// A decoder for ids that arrive one at a time.
+    #[must_use]
+    pub const fn stream(&self, control: ControlTokens) -> Stream<'_> {
+        Stream::new(self, control)
+    }
+
+    /// The bytes that a token stands for, which may be part of a character.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::decode`].
+    pub fn token_bytes(&self, id: u32) -> Result<&[u8], DecodeError> {
+        let vocab_size = self.vocab_size();
+        self.tokens.get(id).ok_or(DecodeError::IdOutOfRange { id, vocab_size })
+    }
+
+    /// The token whose whole text is `text`, be it a literal or a normal one.
+    #[must_use]
+    pub fn token_id(&self, text: &str) -> Option<u32> {
+        let mut parts = self.all_literals.parts(text);
+        if let (Some(Part::Token(id)), None) = (parts.next(), parts.next()) {
+            return Some(id);
+        }
+        self.by_bytes.find(text.as_bytes(), |id| self.known_bytes(id))
+    }
+
+    /// The type of a token; `None` for an id that the vocabulary lacks.
+    #[must_use]
+    pub fn token_type(&self, id: u32) -> Option<TokenType> {
+        self.tokens.kind(id)
+    }
+
+    /// Whether a token steers the model and is not text. False for an unknown id.
+    #[must_use]
+    pub fn is_control(&self, id: u32) -> bool {
+        self.tokens.kind(id).is_some_and(TokenType::is_control)
+    }
+
+    /// Whether generation ends with this token.
+    #[must_use]
+    pub fn is_end_of_generation(&self, id: u32) -> bool {
+        self.eog.binary_search(&id).is_ok()
+    }
+
+    /// The tokens that end generation, ascending: the designated ends of text, turn and message,
+    /// and literal tokens whose text is known to mean one.
+    #[must_use]
+    pub fn end_of_generation_ids(&self) -> &[u32] {
+        &self.eog
+    }
+
+    /// The tokens with a role.
+    #[must_use]
+    pub const fn designated_ids(&self) -> &DesignatedIds {
+        &self.ids
+    }
+
+    /// Number of tokens; ids are below it.
+    #[must_use]
+    pub fn vocab_size(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// The name of the pre-tokenizer in use.
+    #[must_use]
+    pub const fn pre_tokenizer(&self) -> &'static str {
+        self.splitter.rule().name()
+    }
+
+    /// The bytes of an id that comes from the vocabulary itself.
+    fn known_bytes(&self, id: u32) -> &[u8] {
+        self.tokens.get(id).unwrap_or_default()
+    }
+}
+
+/// Appends what decoding shows of `id`.
+fn append_bytes(
+    tokenizer: &Tokenizer,
+    id: u32,
+    control: ControlTokens,
+    out: &mut Vec<u8>,
+) -> Result<(), DecodeError> {
+    let bytes = tokenizer.token_bytes(id)?;
+    if control == ControlTokens::Show || !tokenizer.is_control(id) {
+        out.extend_from_slice(bytes);
+    }
+    Ok(())
+}
