@@ -1,0 +1,180 @@
+//! Throughput of the matrix kernels on one thread: every format and instruction set.
+//!
+//! `cargo bench -p fucina-kernels --bench matmul -- [--quick] [FILTER]...`
+//!
+//! The rounds of a shape are interleaved over its cases; minimum and median are printed. A case
+//! runs if its line contains every filter, as `Q4_K` or `avx2`. `GB/s` counts the weight once.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
+
+use std::time::{Duration, Instant};
+
+use fucina_dtype::DType;
+use fucina_kernels::isa::Isa;
+use fucina_kernels::quant::{
+    PANEL, PackLayout, activation_len, matmul_panel, pack_panel, quantize_row,
+};
+use fucina_testkit::Rng;
+
+/// Weights of one format, with what any kernel needs to multiply them.
+struct Weight {
+    dtype: DType,
+    n: usize,
+    k: usize,
+    raw: Vec<u8>,
+    packed: Option<(PackLayout, Vec<u8>)>,
+}
+
+/// One timed product `[m, k] x [n, k]ᵀ`.
+struct Case<'a> {
+    isa: Isa,
+    weight: &'a Weight,
+    m: usize,
+    x: &'a [f32],
+    out: Vec<f32>,
+    times: Vec<Duration>,
+}
+
+/// Sizes and effort of a run.
+struct Plan {
+    shapes: &'static [(usize, usize, usize)],
+    rounds: usize,
+}
+
+const FULL: Plan =
+    Plan { shapes: &[(1, 4096, 4096), (4, 4096, 4096), (128, 4096, 4096)], rounds: 7 };
+const QUICK: Plan = Plan { shapes: &[(1, 64, 512), (9, 64, 512)], rounds: 2 };
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let plan = if args.iter().any(|arg| arg == "--quick") { QUICK } else { FULL };
+    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
+    println!(
+        "isa          format  m x n x k            min GFLOP/s  med GFLOP/s   GB/s  rel. error"
+    );
+    for &(m, n, k) in plan.shapes {
+        let mut rng = Rng::new(1);
+        let x = rng.normals(m * k, 1.0);
+        let wanted = |dtype: DType, isa: Isa| {
+            let line = format!("{} {dtype} {m}x{n}x{k}", isa.name());
+            filters.iter().all(|filter| line.contains(filter.as_str()))
+        };
+        let isas = Isa::available();
+        let weights: Vec<Weight> = DType::ALL
+            .iter()
+            .filter(|dtype| isas.iter().any(|&isa| wanted(**dtype, isa)))
+            .filter_map(|&dtype| Weight::random(dtype, n, k, &mut rng))
+            .collect();
+        let mut cases: Vec<Case<'_>> = Vec::new();
+        for weight in &weights {
+            for &isa in isas.iter().filter(|isa| wanted(weight.dtype, **isa)) {
+                let out = vec![f32::NAN; m * n.next_multiple_of(PANEL)];
+                cases.push(Case { isa, weight, m, x: &x, out, times: Vec::new() });
+            }
+        }
+        for _ in 0..plan.rounds {
+            cases.iter_mut().for_each(Case::time);
+        }
+        cases.iter_mut().for_each(Case::print);
+    }
+}
+
+impl Weight {
+    /// Random quants; scales around 2^-7, so that outputs are ordinary numbers.
+    fn random(dtype: DType, n: usize, k: usize, rng: &mut Rng) -> Option<Self> {
+        let (_, unit_bytes) = dtype.unit();
+        let mut raw = Vec::new();
+        raw.resize_with(n * dtype.row_bytes(k)?, || rng.next_i8().cast_unsigned());
+        for unit in raw.chunks_exact_mut(unit_bytes) {
+            for &at in scales_at(dtype)? {
+                unit[at + 1] = 0x20 | unit[at + 1] & 0x83;
+            }
+        }
+        let packed = PackLayout::new(dtype, n, k).map(|layout| {
+            let mut packed = vec![0; layout.total_bytes()];
+            let panels = packed.chunks_exact_mut(layout.panel_bytes());
+            for (rows, panel) in raw.chunks(PANEL * layout.row_bytes()).zip(panels) {
+                pack_panel(&layout, rows, panel);
+            }
+            (layout, packed)
+        });
+        Some(Self { dtype, n, k, raw, packed })
+    }
+}
+
+/// Offsets of the f16 scales in a block.
+fn scales_at(dtype: DType) -> Option<&'static [usize]> {
+    Some(match dtype {
+        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => &[0],
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+        DType::Q2_K => &[80, 82],
+        DType::Q3_K => &[108],
+        DType::Q6_K => &[208],
+        DType::TQ2_0 => &[64],
+        _ => return None,
+    })
+}
+
+impl Case<'_> {
+    fn time(&mut self) {
+        let start = Instant::now();
+        self.run();
+        self.times.push(start.elapsed());
+    }
+
+    fn run(&mut self) {
+        let Weight { k, packed, .. } = self.weight;
+        let Some((layout, packed)) = packed else { return };
+        let len = activation_len(*k);
+        let mut x = vec![0; self.m * len];
+        for (x, out) in self.x.chunks_exact(*k).zip(x.chunks_exact_mut(len)) {
+            quantize_row(self.isa, x, out);
+        }
+        let panels = packed.chunks_exact(layout.panel_bytes());
+        for (panel, out) in panels.zip(self.out.chunks_exact_mut(self.m * PANEL)) {
+            matmul_panel(self.isa, layout, panel, &x, self.m, out);
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+    fn print(&mut self) {
+        let Weight { dtype, n, k, packed, raw } = self.weight;
+        self.times.sort_unstable();
+        let flops = 2.0 * (self.m * n * k) as f64;
+        let bytes = packed.as_ref().map_or(raw.len(), |(_, packed)| packed.len());
+        let min = self.times[0].as_secs_f64();
+        let median = self.times[self.times.len() / 2].as_secs_f64();
+        println!(
+            "{:12} {:6}  {:19}  {:11.1}  {:11.1}  {:5.1}  {:.2e}",
+            self.isa.name(),
+            dtype.name(),
+            format!("{}x{n}x{k}", self.m),
+            flops / min / 1e9,
+            flops / median / 1e9,
+            bytes as f64 / min / 1e9,
+            self.relative_error(),
+        );
+    }
+
+    /// Root mean square error against f64 arithmetic on unquantized activations, relative to the
+    /// root mean square of the exact values. First panel only.
+    fn relative_error(&self) -> f64 {
+        let Weight { dtype, n, k, raw, .. } = self.weight;
+        let columns = PANEL.min(*n);
+        let mut w = vec![0.0; columns * k];
+        let row_bytes = raw.len() / n;
+        if dtype.decode(&raw[..columns * row_bytes], &mut w).is_err() {
+            return f64::NAN;
+        }
+        let (mut error, mut size) = (0.0, 0.0);
+        for (x, out) in self.x.chunks_exact(*k).zip(self.out.chunks_exact(PANEL)) {
+            for (w, &got) in w.chunks_exact(*k).zip(out) {
+                let products = w.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x));
+                let exact: f64 = products.sum();
+                error += (f64::from(got) - exact).powi(2);
+                size += exact * exact;
+            }
+        }
+        (error / size).sqrt()
+    }
+}

@@ -1,0 +1,55 @@
+#![deny(unsafe_code)]
+
+use crate::quant::PANEL;
+use crate::quant::format::Packed;
+use crate::quant::pack::{load_quad, load_scales};
+use crate::quant::quantize::{XBlock, word};
+
+/// The specification: unpack 32 k at a time, then one row after the other.
+pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL]]) {
+    let blocks = panel.len() / F::UNIT_BYTES * (F::ELEMS / 32);
+    out.as_flattened_mut().fill(0.0);
+    for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
+        let planes = unit[F::QUANTS_AT..].chunks_exact(F::QUANT_BYTES);
+        for (g, planes) in planes.enumerate() {
+            let quads: [[u8; 64]; 8] = std::array::from_fn(|j| load_quad::<F>(planes, j));
+            let block = u * (F::ELEMS / 32) + g;
+            for half in 0..32 / F::GROUP {
+                let scales = load_scales::<F>(unit, g * (32 / F::GROUP) + half);
+                let quads = &quads[half * F::GROUP / 4..][..F::GROUP / 4];
+                for (row, out) in x.chunks_exact(blocks).zip(out.iter_mut()) {
+                    add_group::<F>(quads, half, scales, &row[block], out);
+                }
+            }
+        }
+    }
+}
+
+fn add_group<F: Packed>(
+    quads: &[[u8; 64]],
+    half: usize,
+    (scales, mins): ([f32; PANEL], [f32; PANEL]),
+    x: &XBlock,
+    out: &mut [f32; PANEL],
+) {
+    let part = if F::GROUP == 32 { 0 } else { 1 + half };
+    let first = half * F::GROUP / 4;
+    let neg_sum = x[word::NEG_SUMS[part]].cast_signed();
+    let mut sums = [neg_sum * i32::from(F::OFFSET); PANEL];
+    for (quad, x) in quads.iter().zip(&x[first..]) {
+        let x = x.to_le_bytes().map(|x| i32::from(x.cast_signed()));
+        for (sum, w) in sums.iter_mut().zip(quad.as_chunks::<4>().0) {
+            *sum += (0..4).map(|i| i32::from(w[i]) * x[i]).sum::<i32>();
+        }
+    }
+    let scale = f32::from_bits(x[word::SCALE]);
+    let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part]]);
+    for c in 0..PANEL {
+        #[expect(clippy::cast_precision_loss, reason = "below 2^24: see the module")]
+        let sum = sums[c] as f32;
+        out[c] += scales[c] * scale * sum;
+        if F::MIN {
+            out[c] -= mins[c] * scaled_sum;
+        }
+    }
+}

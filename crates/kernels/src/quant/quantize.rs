@@ -1,0 +1,102 @@
+//! Activations to 8 bits, in blocks of 32.
+//!
+//! ```text
+//! word   content of a block (one cache line)
+//! 0..8   quants, four i8 in each word, -127 to 127
+//!    8   f32  scale: largest magnitude / 127
+//!    9   f32  scale * (sum of the quants)
+//!   10   f32  scale * (sum of quants 0 to 15)
+//!   11   f32  scale * (sum of quants 16 to 31)
+//!   12   i32  -(sum of the quants)
+//!   13   i32  -(sum of quants 0 to 15)
+//!   14   i32  -(sum of quants 16 to 31)
+//!   15   zero
+//! ```
+//!
+//! Sums are exact integers and f32, never f16. A block with a NaN or an infinity has a NaN scale,
+//! so every output that it reaches is NaN. A block whose scale would be subnormal is zero: no
+//! element is larger than `127 * f32::MIN_POSITIVE`, about 1.5e-36.
+
+use crate::isa::Isa;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod scalar;
+
+/// Elements of a block.
+const BLOCK: usize = 32;
+
+/// Words of a block.
+const WORDS: usize = 16;
+
+/// One block of quantized activations. See the module for the words.
+pub(super) type XBlock = [u32; WORDS];
+
+/// Indices of the words of an [`XBlock`] after the quants.
+pub(super) mod word {
+    /// The scale.
+    pub(in super::super) const SCALE: usize = 8;
+    /// Scale times sum: of the block, of its first and of its second half.
+    pub(in super::super) const SCALED_SUMS: [usize; 3] = [9, 10, 11];
+    /// Negated sum: of the block, of its first and of its second half.
+    pub(in super::super) const NEG_SUMS: [usize; 3] = [12, 13, 14];
+}
+
+/// Length of a quantized row of `k` elements, in words. A row is padded to whole blocks with
+/// zeros.
+pub const fn activation_len(k: usize) -> usize {
+    k.div_ceil(BLOCK) * WORDS
+}
+
+/// Quantizes one row. All versions give the same bits.
+///
+/// # Panics
+///
+/// Panics if `out` does not have [`activation_len`] words.
+pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u32]) {
+    assert_eq!(out.len(), activation_len(x.len()), "words of a quantized row");
+    let (blocks, _) = out.as_chunks_mut::<WORDS>();
+    let (whole, rest) = x.as_chunks::<BLOCK>();
+    let (blocks, last) = blocks.split_at_mut(whole.len());
+    match isa {
+        Isa::Scalar => scalar::quantize(whole, blocks),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2.
+        Isa::Avx2(_) | Isa::Avx512Vnni(_) => unsafe { avx2::quantize(whole, blocks) },
+    }
+    if let [last] = last {
+        let mut padded = [0.0; BLOCK];
+        padded[..rest.len()].copy_from_slice(rest);
+        scalar::quantize(&[padded], std::slice::from_mut(last));
+    }
+}
+
+/// How a block with this largest magnitude is quantized: `(scale, factor to multiply by)`.
+/// `max_bits` are the bits of the largest magnitude; ordered as integers, NaN is the largest.
+#[inline]
+fn scale_and_factor(max_bits: u32) -> (f32, f32) {
+    let max = f32::from_bits(max_bits);
+    let scale = max / 127.0;
+    if !max.is_finite() {
+        (f32::NAN, 0.0)
+    } else if scale < f32::MIN_POSITIVE {
+        (0.0, 0.0)
+    } else {
+        (scale, 127.0 / max)
+    }
+}
+
+/// Writes everything but the quants.
+#[inline]
+fn finish(block: &mut XBlock, scale: f32, sums: [i32; 2]) {
+    #[expect(clippy::cast_precision_loss, reason = "a sum is at most 32 * 127 < 2^24")]
+    let scaled = |sum: i32| (scale * sum as f32).to_bits();
+    let [first, second] = sums;
+    let both = first + second;
+    block[word::SCALE] = scale.to_bits();
+    for (i, sum) in [both, first, second].into_iter().enumerate() {
+        block[word::SCALED_SUMS[i]] = scaled(sum);
+        block[word::NEG_SUMS[i]] = (-sum).cast_unsigned();
+    }
+    block[15] = 0;
+}
