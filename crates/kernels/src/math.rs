@@ -1,8 +1,9 @@
 //! Elementary functions that vectorize: no branch, no table, no call.
 //!
 //! Only `+ - * /`, comparisons and bit operations are used, so every instruction set returns the
-//! same bits. Bounds are stated in units of `u = 2^-24` relative to the exact result; where the
-//! result is subnormal, `2^-149` comes on top. NaN gives NaN; infinities give the limits.
+//! same bits. Bounds are stated in units of `u = 2^-24` relative to the exact result. Results near
+//! the subnormal range are off by up to `(1 + |x|) * 2^-149` more. NaN gives NaN; infinities give
+//! the limits.
 //!
 //! The polynomials were fitted for this file (Remez exchange on the stated intervals, then
 //! rounded to f32).

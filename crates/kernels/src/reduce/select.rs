@@ -9,7 +9,7 @@
 use super::scalar::{BLOCK, larger};
 
 /// Lanes whose maxima bound the `k`-th largest element from below.
-const LANES: usize = 1024;
+const LANES: usize = 4096;
 /// Widths of the digits, most significant first.
 const DIGITS: [u32; 3] = [11, 11, 10];
 
