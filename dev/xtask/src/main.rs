@@ -11,6 +11,7 @@ mod ci;
 mod coverage;
 mod knobs;
 mod lexer;
+mod licences;
 mod process;
 mod synth;
 mod tools;
@@ -40,6 +41,8 @@ enum Command {
     Arch,
     /// Compare the knobs in the code with the rows of docs/env.md
     Knobs,
+    /// Compare the licences of all dependencies with deny.toml
+    Licences,
     /// Print which kernel exists for which instruction set
     Coverage,
     /// Write a model of random weights in the shape of a real one
@@ -77,6 +80,7 @@ fn run(command: Command) -> Result<()> {
         Command::Ci { quick } => ci::run(quick),
         Command::Arch => arch::run(),
         Command::Knobs => knobs::run(),
+        Command::Licences => licences::run(),
         Command::Coverage => coverage::run(),
         Command::SynthModel(args) => synth::run(&args),
         Command::Loom => tools::loom(),
