@@ -12,6 +12,7 @@ mod coverage;
 mod knobs;
 mod lexer;
 mod licences;
+mod links;
 mod process;
 mod synth;
 mod tools;
@@ -43,6 +44,8 @@ enum Command {
     Knobs,
     /// Compare the licences of all dependencies with deny.toml
     Licences,
+    /// Follow the links between the Markdown pages
+    Links,
     /// Print which kernel exists for which instruction set
     Coverage,
     /// Write a model of random weights in the shape of a real one
@@ -81,6 +84,7 @@ fn run(command: Command) -> Result<()> {
         Command::Arch => arch::run(),
         Command::Knobs => knobs::run(),
         Command::Licences => licences::run(),
+        Command::Links => links::run(),
         Command::Coverage => coverage::run(),
         Command::SynthModel(args) => synth::run(&args),
         Command::Loom => tools::loom(),
