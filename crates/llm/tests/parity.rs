@@ -1,0 +1,152 @@
+//! Logits and greedy tokens against an exact f64 forward pass of the same weights.
+//!
+//! Bounds. Weights are decoded exactly; what differs is the activations: 8 bits for each block of
+//! 32 before a product with quantized weights, and f16 keys and values. A block's rounding error
+//! is uniform with a standard deviation of `amax / 127 / sqrt(12)`; with `amax` about 2.5 times
+//! the rms of 32 normal values that is 0.6 % of the activation, and so of the product. Each of the
+//! `2 * layers + 1` sums into the residual stream and the output adds one such error (down to two
+//! in a row), so the logits are off by about `0.006 * sqrt(2 * (2 * layers + 1))` of their
+//! standard deviation: 2.6 % for four layers. Twice that is allowed as rms, and ten times (a
+//! five-sigma outlier among 120,832 values) as the largest difference. Weights that are not
+//! quantized leave only the f16 cache: 2^-11 relative, a tenth of the above with room.
+
+use std::path::{Path, PathBuf};
+
+use fucina_gguf::File;
+use fucina_llm::{Model, Session};
+use fucina_runtime::Runtime;
+use fucina_testkit::{golden_path, oracles_dir};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Oracle {
+    prompt_ids: Vec<u32>,
+    exact_greedy: Vec<u32>,
+    exact_margin: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Oracles {
+    prompt: String,
+    models: std::collections::BTreeMap<String, Oracle>,
+}
+
+fn oracles() -> Oracles {
+    let text = std::fs::read_to_string(golden_path("models/models.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn floats(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).unwrap();
+    bytes.chunks_exact(4).map(|at| f32::from_le_bytes(at.try_into().unwrap())).collect()
+}
+
+struct Spread {
+    rms: f64,
+    max: f64,
+}
+
+fn std_dev(values: &[f32]) -> f64 {
+    let n = values.len() as f64;
+    let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+    (values.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n).sqrt()
+}
+
+fn difference(got: &[f32], want: &[f32]) -> Spread {
+    let errors = got.iter().zip(want).map(|(&a, &b)| f64::from(a) - f64::from(b));
+    let max = errors.clone().fold(0.0, |max: f64, error| max.max(error.abs()));
+    assert!(got.iter().all(|x| x.is_finite()));
+    Spread { rms: (errors.map(|e| e * e).sum::<f64>() / got.len() as f64).sqrt(), max }
+}
+
+/// The allowed `(rms, max)` as parts of the logits' standard deviation.
+fn bound(name: &str, layers: usize) -> (f64, f64) {
+    let step = 0.006 * (2.0 * (2 * layers + 1) as f64).sqrt();
+    let exact = ["-f16", "-bf16"].iter().any(|format| name.contains(format));
+    if exact { (0.2 * step, step) } else { (2.0 * step, 10.0 * step) }
+}
+
+fn best(logits: &[f32]) -> u32 {
+    let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
+    best.try_into().unwrap()
+}
+
+/// Greedy tokens agree while the exact margin is larger than what two logits may move together.
+fn check_greedy(session: &mut Session<'_>, oracle: &Oracle, logits: &[f32], slack: f64) -> usize {
+    let mut logits = logits.to_vec();
+    for (step, (&want, &margin)) in oracle.exact_greedy.iter().zip(&oracle.exact_margin).enumerate()
+    {
+        if f64::from(margin) <= slack {
+            return step;
+        }
+        assert_eq!(best(&logits), want, "step {step}, margin {margin}");
+        logits = session.feed(&[want]).unwrap();
+    }
+    oracle.exact_greedy.len()
+}
+
+fn check(path: &Path, oracle: &Oracle, prompt: &str) {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let rt = Runtime::builder().threads(2).build().unwrap();
+    let model = Model::load(&rt, &File::open(path).unwrap(), &|_, _| ()).unwrap();
+    let (special, bos) = (fucina_llm::tokenizer::Special::Plain, fucina_llm::tokenizer::Bos::Auto);
+    assert_eq!(model.tokenizer().encode(prompt, special, bos).unwrap(), oracle.prompt_ids);
+    let want = floats(&PathBuf::from(format!("{}.logits.f32", path.display())));
+    let mut session = model.session(None).unwrap();
+    let got = session.feed_all(&oracle.prompt_ids).unwrap();
+    assert_eq!(got.len(), want.len(), "{name}");
+    let layers = if name.starts_with("austen") { 4 } else { 2 };
+    let (std, spread) = (std_dev(&want), difference(&got, &want));
+    let (rms, max) = bound(name, layers);
+    println!(
+        "{name}: std {std:.3}, rms {:.4} ({:.2} %, bound {:.2} %), max {:.4} (bound {:.4})",
+        spread.rms,
+        100.0 * spread.rms / std,
+        100.0 * rms,
+        spread.max,
+        max * std,
+    );
+    assert!(spread.rms <= rms * std, "{name}: rms {} > {}", spread.rms, rms * std);
+    assert!(spread.max <= max * std, "{name}: max {} > {}", spread.max, max * std);
+    // Both of the best two may move.
+    let slack = 2.0 * max * std;
+    let vocab = model.info().vocab;
+    let steps = check_greedy(&mut session, oracle, &got[got.len() - vocab..], slack.min(0.25));
+    println!("{name}: {steps} greedy tokens agree");
+}
+
+#[test]
+fn the_models_in_the_repository_match_the_exact_forward_pass() {
+    let oracles = oracles();
+    let austen = golden_path("../crates/cli/assets/austen-q8_0.gguf");
+    // The exact logits lie beside the other goldens; the model is the command's asset.
+    let copy = std::env::temp_dir().join(format!("fucina-parity-{}", std::process::id()));
+    std::fs::create_dir_all(&copy).unwrap();
+    let name = "austen-q8_0.gguf";
+    std::fs::copy(austen, copy.join(name)).unwrap();
+    let logits = format!("{name}.logits.f32");
+    std::fs::copy(golden_path(&format!("models/{logits}")), copy.join(&logits)).unwrap();
+    check(&copy.join(name), &oracles.models[name], &oracles.prompt);
+    std::fs::remove_dir_all(&copy).unwrap();
+    for name in ["random-llama-q4_k_m.gguf", "random-qwen2-q4_k_m.gguf"] {
+        let path = golden_path(&format!("models/{name}"));
+        check(&path, &oracles.models[name], &oracles.prompt);
+    }
+}
+
+#[test]
+fn every_oracle_model_matches_the_exact_forward_pass() {
+    let Some(dir) = oracles_dir("every_oracle_model_matches_the_exact_forward_pass") else {
+        return;
+    };
+    let oracles = oracles();
+    let mut checked = 0;
+    for (name, oracle) in &oracles.models {
+        if name.contains("qwen3moe") {
+            continue;
+        }
+        check(&dir.join("models").join(name), oracle, &oracles.prompt);
+        checked += 1;
+    }
+    assert_eq!(checked, 19, "models of the supported families");
+}
