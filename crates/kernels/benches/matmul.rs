@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use fucina_dtype::DType;
 use fucina_kernels::isa::Isa;
 use fucina_kernels::quant::{
-    PANEL, PackLayout, activation_len, matmul_panel, pack_panel, quantize_row,
+    PANEL_COLS, PackLayout, activation_len, matmul_panel, pack_panel, quantize_row,
 };
 use fucina_testkit::Rng;
 
@@ -68,7 +68,7 @@ fn main() {
         let mut cases: Vec<Case<'_>> = Vec::new();
         for weight in &weights {
             for &isa in isas.iter().filter(|isa| wanted(weight.dtype, **isa)) {
-                let out = vec![f32::NAN; m * n.next_multiple_of(PANEL)];
+                let out = vec![f32::NAN; m * n.next_multiple_of(PANEL_COLS)];
                 cases.push(Case { isa, weight, m, x: &x, out, times: Vec::new() });
             }
         }
@@ -93,7 +93,7 @@ impl Weight {
         let packed = PackLayout::new(dtype, n, k).map(|layout| {
             let mut packed = vec![0; layout.total_bytes()];
             let panels = packed.chunks_exact_mut(layout.panel_bytes());
-            for (rows, panel) in raw.chunks(PANEL * layout.row_bytes()).zip(panels) {
+            for (rows, panel) in raw.chunks(PANEL_COLS * layout.row_bytes()).zip(panels) {
                 pack_panel(&layout, rows, panel);
             }
             (layout, packed)
@@ -131,7 +131,7 @@ impl Case<'_> {
             quantize_row(self.isa, x, out);
         }
         let panels = packed.chunks_exact(layout.panel_bytes());
-        for (panel, out) in panels.zip(self.out.chunks_exact_mut(self.m * PANEL)) {
+        for (panel, out) in panels.zip(self.out.chunks_exact_mut(self.m * PANEL_COLS)) {
             matmul_panel(self.isa, layout, panel, &x, self.m, out);
         }
     }
@@ -160,14 +160,14 @@ impl Case<'_> {
     /// root mean square of the exact values. First panel only.
     fn relative_error(&self) -> f64 {
         let Weight { dtype, n, k, raw, .. } = self.weight;
-        let columns = PANEL.min(*n);
+        let columns = PANEL_COLS.min(*n);
         let mut w = vec![0.0; columns * k];
         let row_bytes = raw.len() / n;
         if dtype.decode(&raw[..columns * row_bytes], &mut w).is_err() {
             return f64::NAN;
         }
         let (mut error, mut size) = (0.0, 0.0);
-        for (x, out) in self.x.chunks_exact(*k).zip(self.out.chunks_exact(PANEL)) {
+        for (x, out) in self.x.chunks_exact(*k).zip(self.out.chunks_exact(PANEL_COLS)) {
             for (w, &got) in w.chunks_exact(*k).zip(out) {
                 let products = w.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x));
                 let exact: f64 = products.sum();

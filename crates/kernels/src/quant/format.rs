@@ -9,7 +9,7 @@ use fucina_dtype::{
     Q8_0, Tq2_0,
 };
 
-use super::PANEL;
+use super::PANEL_COLS;
 
 /// A block format that has panel kernels. Element `i` of group `g` is
 /// `d * sub_scale(g) * (q - OFFSET) - m * sub_min(g)`.
@@ -40,13 +40,13 @@ pub(super) trait Packed: BlockFormat {
     /// Minimums and scales come in pairs.
     const STREAMS: usize = if Self::MIN { 2 } else { 1 };
     /// Offset of the group scales in a unit.
-    const SUB_AT: usize = 2 * PANEL * Self::STREAMS;
+    const SUB_AT: usize = 2 * PANEL_COLS * Self::STREAMS;
     /// Bytes of the scales of one group.
-    const SUB_BYTES: usize = if Self::SUB { PANEL * Self::STREAMS } else { 0 };
+    const SUB_BYTES: usize = if Self::SUB { PANEL_COLS * Self::STREAMS } else { 0 };
     /// Offset of the quants in a unit.
     const QUANTS_AT: usize = Self::SUB_AT + Self::SUB_BYTES * (Self::ELEMS / Self::GROUP);
     /// Bytes of the quants of 32 consecutive k.
-    const QUANT_BYTES: usize = PANEL * 32 * Self::BITS / 8;
+    const QUANT_BYTES: usize = PANEL_COLS * 32 * Self::BITS / 8;
     /// Bytes of a unit.
     const UNIT_BYTES: usize = Self::QUANTS_AT + Self::QUANT_BYTES * (Self::ELEMS / 32);
 }

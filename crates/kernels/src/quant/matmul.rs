@@ -6,7 +6,7 @@
 
 use super::format::{Packed, with_format};
 use super::quantize::{XBlock, activation_len};
-use super::{PANEL, PackLayout};
+use super::{PANEL_COLS, PackLayout};
 use crate::isa::Isa;
 
 #[cfg(target_arch = "x86_64")]
@@ -33,7 +33,7 @@ pub fn matmul_panel(
 ) {
     assert_eq!(panel.len(), layout.panel_bytes(), "size of the panel");
     assert_eq!(Some(x.len()), rows.checked_mul(activation_len(layout.k())), "words of x");
-    assert_eq!(Some(out.len()), rows.checked_mul(PANEL), "elements of out");
+    assert_eq!(Some(out.len()), rows.checked_mul(PANEL_COLS), "elements of out");
     if layout.k() == 0 {
         out.fill(0.0);
         return;
@@ -43,7 +43,7 @@ pub fn matmul_panel(
     with_format!(layout.dtype(), F => dispatch::<F>(isa, panel, x, out), _ => ());
 }
 
-fn dispatch<F: Packed>(isa: Isa, panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL]]) {
+fn dispatch<F: Packed>(isa: Isa, panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
     match isa {
         Isa::Scalar => scalar::matmul::<F>(panel, x, out),
         #[cfg(target_arch = "x86_64")]

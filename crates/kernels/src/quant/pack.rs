@@ -3,7 +3,7 @@
 use fucina_dtype::{DType, f16_to_f32};
 use zerocopy::FromBytes;
 
-use super::PANEL;
+use super::PANEL_COLS;
 use super::format::{Packed, with_format};
 use crate::isa::Isa;
 
@@ -25,8 +25,8 @@ impl PackLayout {
         let row_bytes = dtype.row_bytes(k)?;
         let unit_bytes = with_format!(dtype, F => F::UNIT_BYTES, _ => return None);
         let panel_bytes = (k / dtype.unit().0).checked_mul(unit_bytes)?;
-        row_bytes.checked_mul(PANEL)?;
-        let total_bytes = n.div_ceil(PANEL).checked_mul(panel_bytes)?;
+        row_bytes.checked_mul(PANEL_COLS)?;
+        let total_bytes = n.div_ceil(PANEL_COLS).checked_mul(panel_bytes)?;
         Some(Self { dtype, n, k, row_bytes, panel_bytes, total_bytes })
     }
 
@@ -47,7 +47,7 @@ impl PackLayout {
 
     /// Number of panels: `n / 16`, rounded up. Missing columns of the last panel are zero.
     pub const fn panels(&self) -> usize {
-        self.n.div_ceil(PANEL)
+        self.n.div_ceil(PANEL_COLS)
     }
 
     /// Size of a panel.
@@ -68,7 +68,7 @@ impl PackLayout {
     /// Storage for each weight in a panel, in bits, scales included.
     pub fn bits_per_weight(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a unit has fewer than 2^53 bits")]
-        let bits = |bytes: usize, elems: usize| 8.0 * bytes as f64 / (PANEL * elems) as f64;
+        let bits = |bytes: usize, elems: usize| 8.0 * bytes as f64 / (PANEL_COLS * elems) as f64;
         with_format!(self.dtype, F => bits(F::UNIT_BYTES, self.dtype.unit().0), _ => 0.0)
     }
 
@@ -97,7 +97,7 @@ pub fn pack_panel(layout: &PackLayout, raw_rows: &[u8], panel: &mut [u8]) {
         return;
     }
     let rows = raw_rows.len() / layout.row_bytes;
-    assert!((1..=PANEL).contains(&rows), "{rows} rows do not fill a panel");
+    assert!((1..=PANEL_COLS).contains(&rows), "{rows} rows do not fill a panel");
     assert_eq!(raw_rows.len(), rows * layout.row_bytes, "rows are not whole");
     with_format!(layout.dtype, F => pack::<F>(raw_rows, rows, panel), _ => no_layout(layout));
 }
@@ -119,7 +119,7 @@ fn pack<F: Packed>(raw_rows: &[u8], rows: usize, panel: &mut [u8]) {
             let (d, m) = F::header(block);
             unit[2 * c..][..2].copy_from_slice(&d.to_le_bytes());
             if F::MIN {
-                unit[2 * (PANEL + c)..][..2].copy_from_slice(&m.to_le_bytes());
+                unit[2 * (PANEL_COLS + c)..][..2].copy_from_slice(&m.to_le_bytes());
             }
             for g in 0..F::ELEMS / F::GROUP {
                 store_sub::<F>(&mut unit[F::SUB_AT + g * F::SUB_BYTES..], c, F::sub(block, g));
@@ -137,7 +137,7 @@ fn store_sub<F: Packed>(sub: &mut [u8], c: usize, (scale, min): (i8, u8)) {
     if F::SUB {
         sub[c] = scale.cast_unsigned();
         if F::MIN {
-            sub[PANEL + c] = min;
+            sub[PANEL_COLS + c] = min;
         }
     }
 }
@@ -189,19 +189,22 @@ pub(super) fn load_quad<F: Packed>(planes: &[u8], j: usize) -> [u8; 64] {
 
 /// The scales and minimums of all columns in group `g` of a unit: what multiplies `q - OFFSET`,
 /// and what is subtracted.
-pub(super) fn load_scales<F: Packed>(unit: &[u8], g: usize) -> ([f32; PANEL], [f32; PANEL]) {
+pub(super) fn load_scales<F: Packed>(
+    unit: &[u8],
+    g: usize,
+) -> ([f32; PANEL_COLS], [f32; PANEL_COLS]) {
     let f16_at = |at: usize| f16_to_f32(u16::from_le_bytes([unit[at], unit[at + 1]]));
     let sub = &unit[F::SUB_AT + g * F::SUB_BYTES..][..F::SUB_BYTES];
-    let (mut scales, mut mins) = ([0.0; PANEL], [0.0; PANEL]);
-    for c in 0..PANEL {
+    let (mut scales, mut mins) = ([0.0; PANEL_COLS], [0.0; PANEL_COLS]);
+    for c in 0..PANEL_COLS {
         scales[c] = f16_at(2 * c);
         if F::SUB {
             scales[c] *= f32::from(sub[c].cast_signed());
         }
         if F::MIN {
-            mins[c] = f16_at(2 * (PANEL + c));
+            mins[c] = f16_at(2 * (PANEL_COLS + c));
             if F::SUB {
-                mins[c] *= f32::from(sub[PANEL + c]);
+                mins[c] *= f32::from(sub[PANEL_COLS + c]);
             }
         }
     }
@@ -217,7 +220,7 @@ pub(super) fn load_scales<F: Packed>(unit: &[u8], g: usize) -> ([f32; PANEL], [f
 /// `out` does not have `k` elements.
 pub fn unpack_row(layout: &PackLayout, panel: &[u8], column: usize, out: &mut [f32]) {
     assert_eq!(panel.len(), layout.panel_bytes, "size of the panel");
-    assert!(column < PANEL, "column {column} is not in a panel");
+    assert!(column < PANEL_COLS, "column {column} is not in a panel");
     assert_eq!(out.len(), layout.k, "elements of a row");
     with_format!(layout.dtype, F => unpack::<F>(panel, column, out), _ => no_layout(layout));
 }

@@ -4,7 +4,7 @@ use fucina_dtype::{DType, f16_to_f32};
 use fucina_testkit::{Rng, golden_path};
 
 use super::{
-    PANEL, PackLayout, activation_len, matmul_panel, pack_panel, quantize_row, unpack_row,
+    PANEL_COLS, PackLayout, activation_len, matmul_panel, pack_panel, quantize_row, unpack_row,
 };
 use crate::isa::Isa;
 
@@ -85,7 +85,7 @@ fn pack(layout: &PackLayout, raw: &[u8]) -> Vec<u8> {
         return packed;
     }
     let panels = packed.chunks_exact_mut(layout.panel_bytes());
-    for (rows, panel) in raw.chunks(PANEL * layout.row_bytes()).zip(panels) {
+    for (rows, panel) in raw.chunks(PANEL_COLS * layout.row_bytes()).zip(panels) {
         pack_panel(layout, rows, panel);
     }
     packed
@@ -106,11 +106,11 @@ fn matmul(isa: Isa, w: &Weight, x: &[u32], m: usize) -> Vec<f32> {
     let n = w.layout.n();
     let mut out = vec![f32::NAN; m * n];
     for (p, panel) in w.packed.chunks_exact(w.layout.panel_bytes()).enumerate() {
-        let mut tile = vec![f32::NAN; m * PANEL];
+        let mut tile = vec![f32::NAN; m * PANEL_COLS];
         matmul_panel(isa, &w.layout, panel, x, m, &mut tile);
-        for (out, tile) in out.chunks_exact_mut(n).zip(tile.chunks_exact(PANEL)) {
-            let columns = PANEL.min(n - p * PANEL);
-            out[p * PANEL..][..columns].copy_from_slice(&tile[..columns]);
+        for (out, tile) in out.chunks_exact_mut(n).zip(tile.chunks_exact(PANEL_COLS)) {
+            let columns = PANEL_COLS.min(n - p * PANEL_COLS);
+            out[p * PANEL_COLS..][..columns].copy_from_slice(&tile[..columns]);
         }
     }
     out

@@ -11,16 +11,16 @@ use std::arch::x86_64::{
 
 use super::records;
 use crate::isa::x86::{load_u8x16, load_u8x32, store_f32x8};
-use crate::quant::PANEL;
+use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
 use crate::quant::quantize::{XBlock, word};
 
 /// Columns of one pass over a panel: the lanes of a register.
-const HALF: usize = PANEL / 2;
+const HALF: usize = PANEL_COLS / 2;
 
 /// Four rows share each unpacked quad; what is left over goes row by row.
 #[target_feature(enable = "avx2,f16c,fma")]
-pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL]]) {
+pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
     let blocks = panel.len() / F::UNIT_BYTES * (F::ELEMS / 32);
     let mut row = 0;
     while out.len() - row >= 4 {
@@ -43,13 +43,16 @@ fn tile<F: Packed, const MR: usize>(
     panel: &[u8],
     half: usize,
     x: [&[XBlock]; MR],
-    out: &mut [[f32; PANEL]],
+    out: &mut [[f32; PANEL_COLS]],
 ) {
     let mut sums = [_mm256_setzero_ps(); MR];
     for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
         let d = load_f16(unit, 2 * HALF * half);
-        let m =
-            if F::MIN { load_f16(unit, 2 * (PANEL + HALF * half)) } else { _mm256_setzero_ps() };
+        let m = if F::MIN {
+            load_f16(unit, 2 * (PANEL_COLS + HALF * half))
+        } else {
+            _mm256_setzero_ps()
+        };
         for g in 0..F::ELEMS / 32 {
             let planes = &unit[F::QUANTS_AT + g * F::QUANT_BYTES + 32 * half..];
             let block = u * (F::ELEMS / 32) + g;
@@ -231,7 +234,8 @@ fn scales<F: Packed>(unit: &[u8], at: usize, d: __m256, m: __m256) -> (__m256, _
         _mm_cvtsi64_si128(i64::from_le_bytes(bytes))
     };
     let scale = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load(at)));
-    let min = if F::MIN { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load(at + PANEL))) } else { m };
+    let min =
+        if F::MIN { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load(at + PANEL_COLS))) } else { m };
     (_mm256_mul_ps(d, scale), _mm256_mul_ps(m, min))
 }
 

@@ -10,13 +10,13 @@ use std::arch::x86_64::{
 
 use super::records;
 use crate::isa::x86::{load_u8x16, load_u8x32, load_u8x64, store_f32x16};
-use crate::quant::PANEL;
+use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
 use crate::quant::quantize::{XBlock, word};
 
 /// Eight rows share each unpacked quad; what is left over goes through smaller tiles.
 #[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL]]) {
+pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
     let blocks = panel.len() / F::UNIT_BYTES * (F::ELEMS / 32);
     let mut row = 0;
     while out.len() - row >= 8 {
@@ -37,11 +37,15 @@ pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PAN
 }
 
 #[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn tile<F: Packed, const MR: usize>(panel: &[u8], x: [&[XBlock]; MR], out: &mut [[f32; PANEL]]) {
+fn tile<F: Packed, const MR: usize>(
+    panel: &[u8],
+    x: [&[XBlock]; MR],
+    out: &mut [[f32; PANEL_COLS]],
+) {
     let mut sums = [_mm512_setzero_ps(); MR];
     for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
         let d = load_f16(unit, 0);
-        let m = if F::MIN { load_f16(unit, 2 * PANEL) } else { _mm512_setzero_ps() };
+        let m = if F::MIN { load_f16(unit, 2 * PANEL_COLS) } else { _mm512_setzero_ps() };
         for g in 0..F::ELEMS / 32 {
             let planes = &unit[F::QUANTS_AT + g * F::QUANT_BYTES..][..F::QUANT_BYTES];
             let block = u * (F::ELEMS / 32) + g;
@@ -157,7 +161,7 @@ fn scales<F: Packed>(unit: &[u8], g: usize, d: __m512, m: __m512) -> (__m512, __
         return (d, m);
     }
     let at = F::SUB_AT + g * F::SUB_BYTES;
-    let (scales, mins) = (&unit[at..], &unit[at + F::SUB_BYTES - PANEL..]);
+    let (scales, mins) = (&unit[at..], &unit[at + F::SUB_BYTES - PANEL_COLS..]);
     let scale = match scales.first_chunk() {
         Some(bytes) => _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_u8x16(bytes))),
         None => d,

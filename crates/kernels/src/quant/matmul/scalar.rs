@@ -1,12 +1,12 @@
 #![deny(unsafe_code)]
 
-use crate::quant::PANEL;
+use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
 use crate::quant::pack::{load_quad, load_scales};
 use crate::quant::quantize::{XBlock, word};
 
 /// The specification: unpack 32 k at a time, then one row after the other.
-pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL]]) {
+pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
     let blocks = panel.len() / F::UNIT_BYTES * (F::ELEMS / 32);
     out.as_flattened_mut().fill(0.0);
     for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
@@ -28,14 +28,14 @@ pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PAN
 fn add_group<F: Packed>(
     quads: &[[u8; 64]],
     half: usize,
-    (scales, mins): ([f32; PANEL], [f32; PANEL]),
+    (scales, mins): ([f32; PANEL_COLS], [f32; PANEL_COLS]),
     x: &XBlock,
-    out: &mut [f32; PANEL],
+    out: &mut [f32; PANEL_COLS],
 ) {
     let part = if F::GROUP == 32 { 0 } else { 1 + half };
     let first = half * F::GROUP / 4;
     let neg_sum = x[word::NEG_SUMS[part]].cast_signed();
-    let mut sums = [neg_sum * i32::from(F::OFFSET); PANEL];
+    let mut sums = [neg_sum * i32::from(F::OFFSET); PANEL_COLS];
     for (quad, x) in quads.iter().zip(&x[first..]) {
         let x = x.to_le_bytes().map(|x| i32::from(x.cast_signed()));
         for (sum, w) in sums.iter_mut().zip(quad.as_chunks::<4>().0) {
@@ -44,7 +44,7 @@ fn add_group<F: Packed>(
     }
     let scale = f32::from_bits(x[word::SCALE]);
     let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part]]);
-    for c in 0..PANEL {
+    for c in 0..PANEL_COLS {
         #[expect(clippy::cast_precision_loss, reason = "below 2^24: see the module")]
         let sum = sums[c] as f32;
         out[c] += scales[c] * scale * sum;

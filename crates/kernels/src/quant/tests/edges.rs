@@ -44,7 +44,7 @@ fn an_empty_depth_gives_zeros() {
         let layout = PackLayout::new(dtype, 5, 0).unwrap();
         assert_eq!((layout.panels(), layout.total_bytes()), (1, 0));
         for isa in Isa::available() {
-            let mut out = [f32::NAN; 2 * PANEL];
+            let mut out = [f32::NAN; 2 * PANEL_COLS];
             matmul_panel(isa, &layout, &[], &[], 2, &mut out);
             assert!(out.iter().all(|&x| x.to_bits() == 0));
         }
@@ -114,14 +114,14 @@ fn every_f16_scale_is_exact_in_every_kernel() {
     for isa in Isa::available() {
         let mut record = vec![0; activation_len(32)];
         quantize_row(isa, &x, &mut record);
-        for first in (0..=u16::MAX).step_by(PANEL) {
+        for first in (0..=u16::MAX).step_by(PANEL_COLS) {
             let mut raw = [0u8; 16 * 34];
             for (row, bits) in raw.chunks_exact_mut(34).zip(first..=first | 15) {
                 row[..2].copy_from_slice(&bits.to_le_bytes());
                 row[2] = 1;
             }
             pack_panel(&layout, &raw, &mut panel);
-            let mut out = [f32::NAN; PANEL];
+            let mut out = [f32::NAN; PANEL_COLS];
             matmul_panel(isa, &layout, &panel, &record, 1, &mut out);
             for (got, bits) in out.into_iter().zip(first..=first | 15) {
                 let scale = f16_to_f32(bits);
@@ -167,7 +167,7 @@ fn a_panel_needs_no_alignment() {
             let want = matmul(isa, &w, &x, 2);
             let mut shifted = vec![0; w.packed.len() + 3];
             shifted[3..].copy_from_slice(&w.packed);
-            let mut out = [f32::NAN; 2 * PANEL];
+            let mut out = [f32::NAN; 2 * PANEL_COLS];
             matmul_panel(isa, &w.layout, &shifted[3..], &x, 2, &mut out);
             assert_eq!(out.as_slice(), want, "{} {dtype}", isa.name());
         }
@@ -179,5 +179,5 @@ fn a_panel_needs_no_alignment() {
 fn a_short_activation_is_refused() {
     let layout = PackLayout::new(DType::Q8_0, 16, 32).unwrap();
     let panel = vec![0; layout.panel_bytes()];
-    matmul_panel(Isa::Scalar, &layout, &panel, &[0; 15], 1, &mut [0.0; PANEL]);
+    matmul_panel(Isa::Scalar, &layout, &panel, &[0; 15], 1, &mut [0.0; PANEL_COLS]);
 }

@@ -17,9 +17,10 @@ fn a_packed_row_decodes_to_the_bits_of_the_reference() {
 fn assert_rows(w: &Weight, label: &str) {
     let k = w.layout.k();
     for (row, want) in w.decoded.chunks_exact(k).enumerate() {
-        let panel = &w.packed[row / PANEL * w.layout.panel_bytes()..][..w.layout.panel_bytes()];
+        let panel =
+            &w.packed[row / PANEL_COLS * w.layout.panel_bytes()..][..w.layout.panel_bytes()];
         let mut got = vec![f32::NAN; k];
-        unpack_row(&w.layout, panel, row % PANEL, &mut got);
+        unpack_row(&w.layout, panel, row % PANEL_COLS, &mut got);
         for (i, (got, want)) in got.iter().zip(want).enumerate() {
             assert_eq!(got.to_bits(), want.to_bits(), "{label} row {row} element {i}");
         }
@@ -45,7 +46,7 @@ fn packing_twice_gives_the_same_bytes() {
         let w = Weight::random(dtype, 17, 2 * dtype.unit().0, &mut Rng::new(11));
         let mut again = w.packed.clone();
         let panels = again.chunks_exact_mut(w.layout.panel_bytes());
-        for (rows, panel) in w.raw.chunks(PANEL * w.layout.row_bytes()).zip(panels) {
+        for (rows, panel) in w.raw.chunks(PANEL_COLS * w.layout.row_bytes()).zip(panels) {
             pack_panel(&w.layout, rows, panel);
         }
         assert_eq!(again, w.packed, "{dtype}");
@@ -98,7 +99,7 @@ fn missing_columns_are_zero() {
         let w = Weight::random(dtype, 3, k, &mut rng);
         let x = quantize(Isa::Scalar, &rng.normals(k, 1.0), k);
         for isa in Isa::available() {
-            let mut out = [f32::NAN; PANEL];
+            let mut out = [f32::NAN; PANEL_COLS];
             matmul_panel(isa, &w.layout, &w.packed, &x, 1, &mut out);
             assert!(out[3..].iter().all(|&x| x == 0.0), "{} {dtype}: {out:?}", isa.name());
         }

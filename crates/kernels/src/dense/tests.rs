@@ -1,0 +1,229 @@
+//! Streamed and blocked products against f64, strided GEMM, and decoding.
+
+use fucina_testkit::{DotOracle, Rng, assert_bits_equal};
+
+use super::*;
+
+const SCALARS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// `len` random elements of a scalar type, as bytes after `shift` bytes of padding.
+fn random_bytes(dtype: DType, len: usize, rng: &mut Rng, shift: usize) -> Vec<u8> {
+    let mut bytes = vec![0xff; shift];
+    for x in rng.normals(len, 1.0) {
+        match dtype {
+            DType::F16 => bytes.extend(half::f16::from_f32(x).to_le_bytes()),
+            DType::BF16 => bytes.extend(half::bf16::from_f32(x).to_le_bytes()),
+            _ => bytes.extend(x.to_le_bytes()),
+        }
+    }
+    bytes
+}
+
+/// Runs the product on poisoned memory.
+fn product(isa: Isa, w: Rows<'_>, x: &[f32], m: usize) -> Vec<f32> {
+    let nr = w.bytes.len() / w.dtype.row_bytes(w.k).unwrap();
+    let mut out = vec![f32::NAN; m * nr];
+    let mut scratch = vec![f32::NAN; scratch_len(w.dtype, m, nr, w.k)];
+    matmul_rows(isa, w, x, &mut out, &mut scratch);
+    out
+}
+
+#[track_caller]
+fn check(dtype: DType, (m, nr, k): (usize, usize, usize), rng: &mut Rng) {
+    let bytes = random_bytes(dtype, nr * k, rng, 1);
+    let w = Rows { dtype, k, bytes: &bytes[1..] };
+    let x = rng.normals(m * k, 1.0);
+    let mut decoded = vec![f32::NAN; nr * k];
+    dtype.decode(w.bytes, &mut decoded).unwrap();
+    for isa in Isa::available() {
+        let out = product(isa, w, &x, m);
+        for (r, out) in out.chunks_exact(nr).enumerate() {
+            for (c, &got) in out.iter().enumerate() {
+                let oracle = DotOracle::new(&decoded[c * k..][..k], &x[r * k..][..k]);
+                oracle.assert_close(got, &format!("{} {dtype} [{m}, {nr}, {k}]", isa.name()));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_shape_around_a_tile_is_right() {
+    let mut rng = Rng::new(1);
+    for dtype in SCALARS {
+        for m in (1..=9).chain(GEMM_ROWS - 1..=GEMM_ROWS + 1).chain([31, 33, 64, 65]) {
+            check(dtype, (m, 5, 37), &mut rng);
+        }
+        for nr in (1..=9).chain([15, 16, 17]) {
+            check(dtype, (3, nr, 32), &mut rng);
+            check(dtype, (GEMM_ROWS, nr, 32), &mut rng);
+        }
+        for k in (1..=17).chain([31, 32, 33, 255, 256, 257]) {
+            check(dtype, (5, 3, k), &mut rng);
+            check(dtype, (GEMM_ROWS, 3, k), &mut rng);
+        }
+    }
+}
+
+#[test]
+fn block_formats_go_through_the_reference_decoding() {
+    let mut rng = Rng::new(2);
+    let (m, nr, k) = (3, 2, 512);
+    for info in DType::BLOCK_FORMATS {
+        let dtype = info.dtype;
+        // Words with small exponents, wherever the scales are: finite, and not all zero.
+        let mut bytes = vec![0; nr * dtype.row_bytes(k).unwrap()];
+        for pair in bytes.chunks_exact_mut(2) {
+            pair.copy_from_slice(&[rng.next_i8().cast_unsigned(), 0x20]);
+        }
+        let mut decoded = vec![f32::NAN; nr * k];
+        dtype.decode(&bytes, &mut decoded).unwrap();
+        assert!(decoded.iter().any(|&w| w != 0.0), "{dtype}");
+        let x = rng.normals(m * k, 1.0);
+        let out = product(Isa::best(), Rows { dtype, k, bytes: &bytes }, &x, m);
+        for (r, out) in out.chunks_exact(nr).enumerate() {
+            for (c, &got) in out.iter().enumerate() {
+                let oracle = DotOracle::new(&decoded[c * k..][..k], &x[r * k..][..k]);
+                oracle.assert_close(got, dtype.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_products_are_zero_or_empty() {
+    for dtype in SCALARS {
+        for isa in Isa::available() {
+            let mut out = [f32::NAN; 6];
+            matmul_rows(isa, Rows { dtype, k: 0, bytes: &[] }, &[], &mut out, &mut []);
+            assert!(out.iter().all(|x| x.to_bits() == 0));
+            matmul_rows(isa, Rows { dtype, k: 4, bytes: &[] }, &[1.0; 8], &mut [], &mut []);
+        }
+    }
+}
+
+/// A sum that leaves f16 far behind, and products beyond f16: everything is f32.
+#[test]
+fn sums_do_not_overflow_in_half_precision() {
+    let k = 16384;
+    for dtype in SCALARS {
+        let bytes: Vec<u8> = match dtype {
+            DType::F32 => 4f32.to_le_bytes().repeat(k),
+            DType::F16 => 0x4400u16.to_le_bytes().repeat(k),
+            _ => 0x4080u16.to_le_bytes().repeat(k),
+        };
+        for isa in Isa::available() {
+            let w = Rows { dtype, k, bytes: &bytes };
+            // Sums of powers of two: exact in f32.
+            assert_eq!(product(isa, w, &vec![4.0; k], 1), [262_144.0], "{}", isa.name());
+            assert_eq!(product(isa, w, &vec![65536.0; k], 1), [4_294_967_296.0]);
+        }
+    }
+}
+
+/// Weights and activations that are not finite, in a body and in a tail, for both paths.
+#[test]
+fn not_a_number_reaches_its_outputs_only() {
+    let k = 37;
+    for (dtype, nan, inf) in [
+        (DType::F32, &[0, 0, 0xc0, 0x7f][..], &[0, 0, 0x80, 0x7f][..]),
+        (DType::F16, &[1, 0x7c], &[0, 0x7c]),
+        (DType::BF16, &[0x81, 0x7f], &[0x80, 0x7f]),
+    ] {
+        let size = nan.len();
+        for (m, at) in [(3, 0), (3, 15), (3, 36), (GEMM_ROWS, 0), (GEMM_ROWS, 36)] {
+            let mut bytes = random_bytes(dtype, 3 * k, &mut Rng::new(3), 0);
+            bytes[at * size..][..size].copy_from_slice(nan);
+            bytes[(k + at) * size..][..size].copy_from_slice(inf);
+            let mut x = vec![1.0; m * k];
+            x[k + at] = f32::NAN;
+            for isa in Isa::available() {
+                let out = product(isa, Rows { dtype, k, bytes: &bytes }, &x, m);
+                let label = format!("{} {dtype} m={m} at {at}: {out:?}", isa.name());
+                for (r, out) in out.chunks_exact(3).enumerate() {
+                    assert!(out[0].is_nan() && out[2].is_nan() == (r == 1), "{label}");
+                    assert!(
+                        if r == 1 { out[1].is_nan() } else { out[1] == f32::INFINITY },
+                        "{label}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// All 65536 values of both 16-bit types, at every alignment of a vector.
+#[test]
+fn decoding_gives_the_bits_of_the_reference() {
+    for dtype in [DType::F16, DType::BF16] {
+        let raw: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+        let mut want = vec![0.0; 1 << 16];
+        dtype.decode(&raw, &mut want).unwrap();
+        for isa in Isa::available() {
+            for skip in [0, 1, 7, 15, 31] {
+                let mut got = vec![f32::NAN; (1 << 16) - skip];
+                decode_row(isa, dtype, &raw[2 * skip..], &mut got);
+                // A signalling NaN may come out quiet.
+                let quiet = |x: &f32| if x.is_nan() { f32::NAN } else { *x };
+                let got: Vec<f32> = got.iter().map(quiet).collect();
+                let want: Vec<f32> = want[skip..].iter().map(quiet).collect();
+                assert_bits_equal(&got, &want, isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn sgemm_takes_any_strides() {
+    let mut rng = Rng::new(4);
+    let (m, k, n) = (5, 7, 9);
+    let data = rng.normals(200, 1.0);
+    // Contiguous, transposed, with gaps, and stretched over a row or a column.
+    let strides = [(k, 1), (1, m), (2 * k, 2), (0, 1), (1, 0), (0, 0)];
+    for a in strides {
+        for b in strides {
+            let mut out = vec![f32::NAN; m * n];
+            let (left, right) = (Matrix::new(&data, a.0, a.1), Matrix::new(&data, b.0, b.1));
+            sgemm((m, k, n), left, right, &mut out);
+            for i in 0..m {
+                for j in 0..n {
+                    let row: Vec<f32> = (0..k).map(|l| data[i * a.0 + l * a.1]).collect();
+                    let col: Vec<f32> = (0..k).map(|l| data[l * b.0 + j * b.1]).collect();
+                    let oracle = DotOracle::new(&row, &col);
+                    oracle.assert_close(out[i * n + j], &format!("{a:?} {b:?} at [{i}, {j}]"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sgemm_of_an_empty_depth_is_zero() {
+    let mut out = [f32::NAN; 6];
+    sgemm((2, 0, 3), Matrix::new(&[], 0, 1), Matrix::new(&[], 3, 1), &mut out);
+    assert_eq!(out, [0.0; 6]);
+    sgemm((0, 5, 3), Matrix::new(&[], 5, 1), Matrix::new(&[0.0; 15], 3, 1), &mut []);
+    sgemm((2, 5, 0), Matrix::new(&[0.0; 10], 5, 1), Matrix::new(&[], 0, 1), &mut []);
+}
+
+/// A dimension of one may carry any stride: nothing steps along it.
+#[test]
+fn sgemm_ignores_the_stride_of_a_dimension_of_one() {
+    let mut out = [f32::NAN];
+    let (a, b) = (Matrix::new(&[2.0], usize::MAX, usize::MAX), Matrix::new(&[3.0], 7, usize::MAX));
+    sgemm((1, 1, 1), a, b, &mut out);
+    assert_eq!(out, [6.0]);
+}
+
+#[test]
+#[should_panic(expected = "b: [4, 3] is not inside 11 elements")]
+fn sgemm_refuses_a_matrix_outside_its_data() {
+    let (a, b) = (Matrix::new(&[0.0; 8], 4, 1), Matrix::new(&[0.0; 11], 3, 1));
+    sgemm((2, 4, 3), a, b, &mut [0.0; 6]);
+}
+
+#[test]
+#[should_panic(expected = "is not inside")]
+fn sgemm_refuses_strides_that_wrap() {
+    let a = Matrix::new(&[0.0; 8], usize::MAX / 2 + 1, 1);
+    sgemm((3, 1, 1), a, Matrix::new(&[0.0], 1, 1), &mut [0.0; 3]);
+}
