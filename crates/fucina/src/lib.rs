@@ -1,1 +1,54 @@
-//! Under construction.
+//! Eager tensors in which accelerators are callable, and language models from GGUF files.
+//!
+//! An op that is worth offloading is submitted when it is called; its result is an ordinary
+//! tensor, and the host waits only where it reads the bytes. There is no graph.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use fucina::llm::{Event, GenerateOptions, Model, generate, sampler::{Sampler, SamplerConfig},
+//!     tokenizer::{Bos, Special}};
+//!
+//! let rt = fucina::runtime()?;
+//! let file = fucina::gguf::File::open("model.gguf")?;
+//! let model = Model::load(&rt, &file, &|_, _| ())?;
+//! let prompt = model.tokenizer().encode("Once upon a time", Special::Plain, Bos::Auto)?;
+//! let mut session = model.session(None)?;
+//! let mut sampler = Sampler::new(SamplerConfig::default())?;
+//! let options = GenerateOptions::default().max_tokens(Some(64));
+//! generate(&mut session, &prompt, &mut sampler, &options, &mut |event| {
+//!     if let Event::Token { text, .. } = event {
+//!         print!("{text}");
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod providers;
+
+/// Write an accelerator: storage, fences, the provider trait.
+pub use fucina_accel as accel;
+/// Read and write GGUF files.
+pub use fucina_gguf as gguf;
+/// Language models.
+pub use fucina_llm as llm;
+pub use fucina_runtime::*;
+pub use providers::{Found, default_providers};
+
+/// A runtime with the knobs of the environment and every accelerator of this machine.
+///
+/// # Errors
+///
+/// Fails if a variable holds a value that it does not take.
+pub fn runtime() -> Result<Runtime, ConfigError> {
+    let builder = Runtime::builder().config(Config::from_env()?);
+    default_providers()
+        .into_iter()
+        .fold(builder, |builder, found| match found.provider {
+            Ok(provider) => builder.provider(provider),
+            Err(_) => builder,
+        })
+        .build()
+}

@@ -1,3 +1,21 @@
-//! Under construction.
+//! Internal to Fucina; the `fucina` crate is its public face. Language models on eager tensors.
+//!
+//! A [`Model`] comes from a GGUF file alone: network, weights and tokenizer. A [`Session`] holds
+//! the keys and values of one text. [`generate()`] runs a prompt and samples.
+//!
+//! Not here: ops and where they run (the runtime), and the file format (the gguf crate).
 
+#![forbid(unsafe_code)]
+
+mod error;
+mod generate;
+mod loader;
+mod model;
+mod models;
+pub mod sampler;
 pub mod tokenizer;
+
+pub use error::{Error, Result};
+pub use generate::{Event, GenerateOptions, Generated, Stop, generate};
+pub use loader::Memory;
+pub use model::{DEFAULT_CONTEXT, Model, ModelInfo, Session, architectures};

@@ -1,1 +1,47 @@
-//! Under construction.
+//! Internal to Fucina; the `fucina` crate is its public face. Eager tensors whose ops may run on
+//! an accelerator.
+//!
+//! An op that returns has computed, or its command is on a device queue. Nothing is recorded for
+//! later. A result is an ordinary tensor: the host waits where it reads the bytes, and nowhere
+//! else.
+//!
+//! - [`Tensor`] names its axes in its type; [`DynTensor`] has a rank of run time.
+//! - [`Runtime`] holds the pool, the worker team, the providers and the gates.
+//! - [`route::decide`] is the whole decision of where a call runs.
+//!
+//! `unsafe` is in `threads.rs` only.
+
+#![deny(unsafe_code)]
+
+mod axes;
+mod config;
+mod error;
+mod gates;
+mod kv_cache;
+mod ops;
+pub mod route;
+#[expect(clippy::module_inception, reason = "the type is the crate's subject")]
+mod runtime;
+mod scratch;
+mod shape;
+mod tensor;
+#[expect(unsafe_code, reason = "borrowed closures and disjoint tiles cross threads here")]
+mod threads;
+mod weight;
+
+pub use axes::{Axes, Axis, EndsWith, Join, Tensor, Without};
+pub use config::{Config, ConfigError, GateOverrides, Offload};
+pub use error::{Error, Result};
+pub use fucina_accel as accel;
+pub use fucina_dtype::DType;
+pub use fucina_kernels::attention::Params as AttentionParams;
+pub use fucina_kernels::elementwise::UnaryOp;
+pub use fucina_kernels::glu::Activation;
+pub use fucina_kernels::isa::Isa;
+pub use fucina_kernels::rope::{Pairing, RopeConfig, Scaling};
+pub use gates::{Gates, Memory, THRESHOLDS};
+pub use kv_cache::{KvCache, KvShape};
+pub use ops::RopeTable;
+pub use runtime::{Builder, Runtime};
+pub use tensor::{DynTensor, Element};
+pub use threads::{Team, TileMut};

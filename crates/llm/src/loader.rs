@@ -1,0 +1,188 @@
+//! From names in a file to typed tensors of checked shapes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+
+use fucina_gguf::{File, Metadata, TensorInfo};
+use fucina_runtime::{Axis, DType, DynTensor, Runtime, Tensor};
+
+use crate::error::{Error, Result};
+use crate::models::blocks::Linear;
+
+/// Reads the tensors of one file. Remembers which were used.
+pub(crate) struct Loader<'a> {
+    rt: &'a Runtime,
+    file: &'a File,
+    arch: &'a str,
+    used: RefCell<HashSet<&'a str>>,
+    done_bytes: Cell<u64>,
+    progress: &'a dyn Fn(u64, u64),
+    memory: Cell<Memory>,
+}
+
+/// What the weights take in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes that stay in the file: mapped, or lent by the caller.
+    pub in_file: u64,
+    /// Bytes repacked for the CPU kernels.
+    pub packed: u64,
+    /// Bytes copied.
+    pub copied: u64,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(
+        rt: &'a Runtime,
+        file: &'a File,
+        arch: &'a str,
+        progress: &'a dyn Fn(u64, u64),
+    ) -> Self {
+        Self {
+            rt,
+            file,
+            arch,
+            used: RefCell::default(),
+            done_bytes: Cell::new(0),
+            progress,
+            memory: Cell::default(),
+        }
+    }
+
+    pub(crate) fn metadata(&self) -> &'a Metadata {
+        self.file.metadata()
+    }
+
+    /// The name of a key of this architecture.
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.arch)
+    }
+
+    /// A required count that is not zero.
+    pub(crate) fn count(&self, name: &str) -> Result<usize> {
+        let key = self.key(name);
+        nonzero(&key, self.metadata().usize(&key)?)
+    }
+
+    /// An optional count that is not zero.
+    pub(crate) fn count_or(&self, name: &str, default: usize) -> Result<usize> {
+        let key = self.key(name);
+        nonzero(&key, self.metadata().usize_or(&key, default)?)
+    }
+
+    /// A number that is positive and finite.
+    pub(crate) fn positive_or(&self, name: &str, default: f32) -> Result<f32> {
+        let key = self.key(name);
+        let value = self.metadata().f32_or(&key, default)?;
+        if value.is_finite() && value > 0.0 {
+            return Ok(value);
+        }
+        let why = "a positive number is expected";
+        Err(Error::Metadata { key, value: value.to_string(), why })
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.file.tensor_opt(name).is_some()
+    }
+
+    /// Tensors that nothing asked for.
+    pub(crate) fn unused(&self) -> Vec<String> {
+        let used = self.used.borrow();
+        let unused = self.file.tensors().iter().map(TensorInfo::name);
+        unused.filter(|name| !used.contains(name)).map(str::to_owned).collect()
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        self.memory.get()
+    }
+
+    fn account(&self, add: impl FnOnce(&mut Memory)) {
+        let mut memory = self.memory.get();
+        add(&mut memory);
+        self.memory.set(memory);
+    }
+
+    fn info(&self, name: &str, shape: &[usize]) -> Result<&'a TensorInfo> {
+        let info = self.file.tensor(name)?;
+        self.used.borrow_mut().insert(info.name());
+        let found = info.shape_row_major();
+        if found == shape {
+            return Ok(info);
+        }
+        Err(Error::TensorShape { name: name.to_owned(), expected: shape.to_vec(), found })
+    }
+
+    fn loaded(&self, info: &TensorInfo) {
+        self.done_bytes.set(self.done_bytes.get() + info.len_bytes() as u64);
+        (self.progress)(self.done_bytes.get(), self.file.tensor_bytes());
+    }
+
+    fn read(&self, info: &TensorInfo, shape: &[usize]) -> Result<DynTensor> {
+        let bytes = self.file.tensor_data(info)?;
+        Ok(self.rt.tensor_from_bytes(info.dtype()?, shape, bytes)?)
+    }
+
+    /// A vector, as f32.
+    pub(crate) fn vector<X: Axis>(&self, name: &str, len: usize) -> Result<Tensor<(X,)>> {
+        let info = self.info(name, &[len])?;
+        if info.dtype()?.unit().0 > 1 || matches!(info.dtype()?, DType::I32 | DType::U8) {
+            let (name, found) = (name.to_owned(), info.type_name());
+            return Err(Error::TensorType { name, found });
+        }
+        // Vectors are small; a copy makes them aligned and warm.
+        let vector = self.read(info, &[len])?.to_f32()?.copy()?;
+        self.account(|memory| memory.copied += 4 * len as u64);
+        self.loaded(info);
+        Ok(Tensor::from_dyn(vector)?)
+    }
+
+    /// A matrix of any type, packed for products if its type has packed kernels.
+    pub(crate) fn matrix<N: Axis, K: Axis>(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+    ) -> Result<Tensor<(N, K)>> {
+        let info = self.info(name, &shape)?;
+        let mut matrix = self.read(info, &shape)?;
+        matrix.pack()?;
+        self.account(|memory| match matrix.packed_bytes() {
+            0 => memory.in_file += info.len_bytes() as u64,
+            packed => memory.packed += packed as u64,
+        });
+        self.loaded(info);
+        Ok(Tensor::from_dyn(matrix)?)
+    }
+
+    /// A table whose rows are looked up, and which is not multiplied with: never packed.
+    pub(crate) fn table<N: Axis, K: Axis>(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+    ) -> Result<Tensor<(N, K)>> {
+        let info = self.info(name, &shape)?;
+        let table = self.read(info, &shape)?;
+        self.account(|memory| memory.in_file += info.len_bytes() as u64);
+        self.loaded(info);
+        Ok(Tensor::from_dyn(table)?)
+    }
+
+    /// `prefix.weight`, and `prefix.bias` if the file has one.
+    pub(crate) fn linear<N: Axis, K: Axis>(
+        &self,
+        prefix: &str,
+        shape: [usize; 2],
+    ) -> Result<Linear<N, K>> {
+        let weight = self.matrix(&format!("{prefix}.weight"), shape)?;
+        let bias = format!("{prefix}.bias");
+        let bias = if self.has(&bias) { Some(self.vector(&bias, shape[0])?) } else { None };
+        Ok(Linear::new(weight, bias))
+    }
+}
+
+fn nonzero(key: &str, value: usize) -> Result<usize> {
+    if value > 0 {
+        return Ok(value);
+    }
+    let why = "at least one is expected";
+    Err(Error::Metadata { key: key.to_owned(), value: value.to_string(), why })
+}

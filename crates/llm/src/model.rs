@@ -1,0 +1,284 @@
+//! A loaded model, and sessions that run it.
+
+use fucina_gguf::File;
+use fucina_runtime::{KvCache, KvShape, Runtime};
+
+use crate::error::{Error, Result};
+use crate::loader::{Loader, Memory};
+use crate::models::blocks::Sizes;
+use crate::models::{self, Decoder};
+use crate::tokenizer::{Tokenizer, Warning as TokenizerWarning};
+
+type Load = fn(&Loader<'_>, &Sizes) -> Result<Box<dyn Decoder>>;
+
+/// The families, by `general.architecture`. A new one is a file in `models` and a row here.
+const FAMILIES: &[(&str, Load)] = &[
+    ("llama", models::llama::load),
+    ("qwen2", models::qwen2::load),
+    ("qwen3", models::qwen3::load),
+];
+
+/// The architectures that can be loaded.
+pub fn architectures() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|&(name, _)| name)
+}
+
+/// Tokens of a prompt that run in one forward pass. More would take memory without being faster.
+const BATCH: usize = 512;
+
+/// Context size where neither the caller nor the model asks for less.
+pub const DEFAULT_CONTEXT: usize = 4096;
+
+/// A language model.
+pub struct Model {
+    rt: Runtime,
+    decoder: Box<dyn Decoder>,
+    tokenizer: Tokenizer,
+    info: ModelInfo,
+    kv: KvShape,
+}
+
+/// What a model is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ModelInfo {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// `general.name`, or the file's name.
+    pub name: String,
+    /// Number of weights.
+    pub parameters: u64,
+    /// Bytes of all tensors in the file.
+    pub file_bytes: u64,
+    /// The type that most weight bytes have.
+    pub main_type: &'static str,
+    /// Where the weights are.
+    pub memory: Memory,
+    /// Tokens that the model was made for.
+    pub context: usize,
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
+    /// Tensors of the file that the model does not use.
+    pub unused_tensors: Vec<String>,
+    /// What is odd about the tokenizer.
+    pub tokenizer_warnings: Vec<TokenizerWarning>,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl Model {
+    /// Loads the model of a file. `progress` gets the bytes done and all bytes, now and then.
+    ///
+    /// # Errors
+    ///
+    /// Fails for an unknown architecture, and if the file lacks something or is damaged; the error
+    /// names the key or the tensor.
+    pub fn load(rt: &Runtime, file: &File, progress: &dyn Fn(u64, u64)) -> Result<Self> {
+        let architecture = file.metadata().str("general.architecture")?;
+        let family = FAMILIES.iter().find(|(name, _)| *name == architecture);
+        let Some(&(_, load)) = family else {
+            return Err(Error::Architecture { found: architecture.to_owned() });
+        };
+        let (tokenizer, tokenizer_warnings) = Tokenizer::from_gguf(file.metadata())?;
+        let loader = Loader::new(rt, file, architecture, progress);
+        // The embedding tells the size of the vocabulary; files pad it beyond the tokenizer's.
+        let embedding = file.tensor("token_embd.weight")?.shape_row_major();
+        let vocab = embedding.first().copied().unwrap_or(0);
+        if vocab < tokenizer.vocab_size() {
+            return Err(Error::Vocabulary { tokens: tokenizer.vocab_size(), rows: vocab });
+        }
+        let sizes = Sizes::read(&loader, vocab)?;
+        let decoder = load(&loader, &sizes)?;
+        let info = ModelInfo {
+            architecture: architecture.to_owned(),
+            name: file.metadata().str_or("general.name", file.name())?.to_owned(),
+            parameters: file.tensors().iter().map(|tensor| tensor.len_elems() as u64).sum(),
+            file_bytes: file.tensor_bytes(),
+            main_type: main_type(file),
+            memory: loader.memory(),
+            context: sizes.context,
+            vocab,
+            unused_tensors: loader.unused(),
+            tokenizer_warnings,
+        };
+        let kv = KvShape {
+            layers: sizes.layers,
+            capacity: 0,
+            kv_heads: sizes.kv_heads,
+            k_dim: sizes.head_dim,
+            v_dim: sizes.v_dim,
+        };
+        Ok(Self { rt: rt.clone(), decoder, tokenizer, info, kv })
+    }
+
+    /// What the model is.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// Its tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The runtime it runs on.
+    pub fn runtime(&self) -> &Runtime {
+        &self.rt
+    }
+
+    /// A session with room for `context` tokens. `None` takes what the model was made for, but at
+    /// most [`DEFAULT_CONTEXT`].
+    ///
+    /// # Errors
+    ///
+    /// Fails for a context that is empty or larger than the model's, or without memory.
+    pub fn session(&self, context: Option<usize>) -> Result<Session<'_>> {
+        let limit = self.info.context;
+        let wanted = context.unwrap_or_else(|| limit.min(DEFAULT_CONTEXT));
+        if wanted == 0 || wanted > limit {
+            return Err(Error::Context { wanted, limit });
+        }
+        let cache = KvCache::new(&self.rt, KvShape { capacity: wanted, ..self.kv })?;
+        Ok(Session { model: self, cache })
+    }
+}
+
+/// Name of the type with the most bytes.
+fn main_type(file: &File) -> &'static str {
+    let mut sums: Vec<(&'static str, u64)> = Vec::new();
+    for tensor in file.tensors() {
+        let bytes = tensor.len_bytes() as u64;
+        match sums.iter_mut().find(|(name, _)| *name == tensor.type_name()) {
+            Some((_, sum)) => *sum += bytes,
+            None => sums.push((tensor.type_name(), bytes)),
+        }
+    }
+    sums.into_iter().max_by_key(|&(_, sum)| sum).map_or("none", |(name, _)| name)
+}
+
+/// One text in the making: the keys and values of its tokens.
+#[derive(Debug)]
+pub struct Session<'m> {
+    model: &'m Model,
+    cache: KvCache,
+}
+
+impl<'m> Session<'m> {
+    /// The model.
+    pub fn model(&self) -> &'m Model {
+        self.model
+    }
+
+    /// Tokens held.
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Reports whether no token is held.
+    pub fn is_empty(&self) -> bool {
+        self.cache.is_empty()
+    }
+
+    /// Tokens that fit.
+    pub fn context(&self) -> usize {
+        self.cache.shape().capacity
+    }
+
+    /// Bytes of the cache.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.shape().bytes().unwrap_or(usize::MAX)
+    }
+
+    /// Forgets the tokens from `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.cache.truncate(len);
+    }
+
+    /// Runs tokens after those held, and returns the logits after the last one, `[vocab]`.
+    ///
+    /// After an error the session holds what it held before.
+    ///
+    /// # Errors
+    ///
+    /// Fails without tokens, if they do not fit the context, for an id outside the vocabulary, or
+    /// with a device's fault.
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.feed_with(tokens, &mut |_| true).map(|logits| logits.unwrap_or_default())
+    }
+
+    /// As [`feed`](Self::feed). Calls `go_on` with the tokens done, after each batch; `false`
+    /// stops, and the result is `None`.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn feed_with(
+        &mut self,
+        tokens: &[u32],
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Option<Vec<f32>>> {
+        let held = self.len();
+        let result = self.feed_batches(tokens, 1, go_on);
+        if result.is_err() {
+            self.cache.truncate(held);
+        }
+        result
+    }
+
+    /// As [`feed`](Self::feed), with the logits after every token, `[tokens, vocab]`.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn feed_all(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let held = self.len();
+        let mut all = Vec::new();
+        for batch in tokens.chunks(BATCH) {
+            match self.feed_batches(batch, batch.len(), &mut |_| true) {
+                Ok(logits) => all.extend(logits.unwrap_or_default()),
+                Err(error) => {
+                    self.cache.truncate(held);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn feed_batches(
+        &mut self,
+        tokens: &[u32],
+        rows: usize,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Option<Vec<f32>>> {
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        let (held, context) = (self.len(), self.context());
+        if tokens.len() > context - held {
+            return Err(Error::PromptTooLong { prompt: tokens.len(), held, context });
+        }
+        let mut done = 0;
+        let mut logits = None;
+        for batch in tokens.chunks(BATCH) {
+            let (decoder, rt) = (&self.model.decoder, &self.model.rt);
+            let last = done + batch.len() == tokens.len();
+            let out = decoder.forward(rt, batch, &mut self.cache, if last { rows } else { 1 })?;
+            done += batch.len();
+            if last {
+                logits = Some(out.to_vec()?);
+            } else {
+                // Waits, so that a fault shows here and not in a later batch.
+                out.wait()?;
+            }
+            if !go_on(done) {
+                return Ok(None);
+            }
+        }
+        Ok(logits)
+    }
+}

@@ -1,0 +1,164 @@
+//! Every knob of the runtime, read once from the environment. `docs/env.md` lists them.
+
+use std::collections::BTreeMap;
+
+/// A variable holds a value that it does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the variable {name} is {value:?}; it takes {expected}")]
+pub struct ConfigError {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it takes.
+    pub expected: &'static str,
+}
+
+/// Whether and when calls are offered to providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Offload {
+    /// Where the gates say that it pays.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Always, whatever the gates say. For tests of providers.
+    Force,
+}
+
+/// Work thresholds in multiply-adds, `m * n * k`. See `gates.rs` for what each one guards.
+pub type GateOverrides = BTreeMap<&'static str, u64>;
+
+/// The knobs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Config {
+    /// `FUCINA_THREADS`. `None`: as many as the machine and its quota give.
+    pub threads: Option<usize>,
+    /// `FUCINA_CPU_ISA`. `None`: the best that the CPU has.
+    pub isa: Option<String>,
+    /// `FUCINA_GPU`.
+    pub offload: Offload,
+    /// `FUCINA_GPU_TRACE`: keep a log of every decision, besides the counters.
+    pub trace: bool,
+    /// `FUCINA_POOL_MB`. `None`: the pool's default.
+    pub pool_retention_mb: Option<usize>,
+    /// The `FUCINA_GPU_MIN_WORK…` thresholds that are set.
+    pub gates: GateOverrides,
+}
+
+impl Config {
+    /// Reads the environment of the process.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first variable whose value it does not take. Nothing is defaulted silently.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        // Bytes that are not UTF-8 become U+FFFD, which no knob takes: an error, not a default.
+        Self::from_lookup(|name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
+    }
+
+    /// Reads knobs from any source.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_env`](Self::from_env).
+    pub fn from_lookup(look: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let number = |name: &'static str, expected: &'static str| match look(name) {
+            None => Ok(None),
+            Some(value) => value.trim().parse::<u64>().map(Some).map_err(|_| ConfigError {
+                name,
+                value,
+                expected,
+            }),
+        };
+        let size = |name, expected| {
+            number(name, expected)?
+                .map(|value| {
+                    usize::try_from(value).map_err(|_| ConfigError {
+                        name,
+                        value: value.to_string(),
+                        expected,
+                    })
+                })
+                .transpose()
+        };
+        let threads = size("FUCINA_THREADS", "a number of threads from 1 to 1024")?;
+        if let Some(value) = threads.filter(|threads| !(1..=1024).contains(threads)) {
+            let expected = "a number of threads from 1 to 1024";
+            return Err(ConfigError { name: "FUCINA_THREADS", value: value.to_string(), expected });
+        }
+        let offload = match look("FUCINA_GPU").as_deref() {
+            None | Some("" | "1" | "auto") => Offload::Auto,
+            Some("0" | "off") => Offload::Off,
+            Some("force") => Offload::Force,
+            Some(value) => {
+                let (name, expected) = ("FUCINA_GPU", "0, 1 or force");
+                return Err(ConfigError { name, value: value.to_owned(), expected });
+            }
+        };
+        let trace = match look("FUCINA_GPU_TRACE").as_deref() {
+            None | Some("" | "0") => false,
+            Some("1") => true,
+            Some(value) => {
+                let (name, expected) = ("FUCINA_GPU_TRACE", "0 or 1");
+                return Err(ConfigError { name, value: value.to_owned(), expected });
+            }
+        };
+        let mut gates = GateOverrides::new();
+        for &(name, _) in crate::gates::THRESHOLDS {
+            if let Some(value) = number(name, "a number of multiply-adds, in decimal digits")? {
+                gates.insert(name, value);
+            }
+        }
+        Ok(Self {
+            threads,
+            isa: look("FUCINA_CPU_ISA").filter(|name| !name.is_empty()),
+            offload,
+            trace,
+            pool_retention_mb: size("FUCINA_POOL_MB", "a number of MiB")?,
+            gates,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        Config::from_lookup(|name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn an_empty_environment_is_the_default() {
+        assert_eq!(config(&[]), Ok(Config::default()));
+    }
+
+    #[test]
+    fn a_bad_value_is_named_and_not_defaulted() {
+        let bad = [
+            ("FUCINA_THREADS", "0"),
+            ("FUCINA_THREADS", "two"),
+            ("FUCINA_GPU", "maybe"),
+            ("FUCINA_GPU_TRACE", "yes"),
+            ("FUCINA_POOL_MB", "-1"),
+            ("FUCINA_GPU_MIN_WORK", "1e9"),
+        ];
+        for (name, value) in bad {
+            let error = config(&[(name, value)]).unwrap_err();
+            assert_eq!((error.name, error.value.as_str()), (name, value));
+        }
+    }
+
+    #[test]
+    fn thresholds_are_read_by_name() {
+        let config = config(&[("FUCINA_GPU_MIN_WORK_GEMV", "7"), ("FUCINA_GPU", "force")]).unwrap();
+        assert_eq!(config.gates.get("FUCINA_GPU_MIN_WORK_GEMV"), Some(&7));
+        assert_eq!(config.offload, Offload::Force);
+    }
+}

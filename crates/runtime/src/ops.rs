@@ -1,0 +1,102 @@
+//! The ops. Each one validates, decides where to run, takes an output from the pool, and then
+//! either submits one command or computes on the worker team, before it returns.
+//!
+//! To add one: a scalar kernel in the kernel crate, a file here, and, for a provider to take it, a
+//! variant of [`Call`].
+
+mod attention;
+mod convert;
+mod light;
+mod matmul;
+mod select;
+
+use std::sync::Arc;
+
+use fucina_accel::{
+    self as accel, Call, CpuReason, Decision, DeviceInfo, Outcome, Storage, StorageError,
+};
+use fucina_dtype::DType;
+use zerocopy::FromBytes;
+
+pub use light::RopeTable;
+
+use crate::error::{Error, Result};
+use crate::gates::Memory;
+use crate::route::{self, Kind, Query, Route};
+use crate::runtime::Runtime;
+use crate::tensor::DynTensor;
+
+pub(crate) const TO_F32: &str = "to_f32";
+
+/// Runs a call, whose result is f32: on the first provider that is worth it and takes it, else
+/// with `cpu`, which gets the elements of the output. A call that is not valid is an error.
+pub(crate) fn run(
+    rt: &Runtime,
+    call: &Call<'_>,
+    cpu: impl FnOnce(&mut [f32]) -> Result<()>,
+) -> Result<DynTensor> {
+    let (shape, bytes) = (call.out_shape()?, call.out_bytes()?);
+    let mut out = rt.pool().take(bytes)?;
+    let mut outcome = Outcome::Cpu { reason: CpuReason::NoProvider };
+    for provider in rt.providers() {
+        let query = query(call, &provider.device());
+        outcome = match route::decide(&query, rt.config().offload, rt.gates()) {
+            Route::Cpu(reason) => Outcome::Cpu { reason },
+            Route::Offload => match accel::submit(provider.as_ref(), call, out) {
+                Ok(storage) => {
+                    let provider = provider.name();
+                    rt.trace().record(Decision::new(call, Outcome::Offloaded { provider }));
+                    return Ok(DynTensor::new(rt, Arc::new(storage), DType::F32, shape));
+                }
+                Err((reason, storage)) => {
+                    out = storage;
+                    Outcome::Declined { provider: provider.name(), reason }
+                }
+            },
+        };
+    }
+    rt.trace().record(Decision::new(call, outcome));
+    write_output(&mut out, bytes, cpu)?;
+    Ok(DynTensor::new(rt, Arc::new(out), DType::F32, shape))
+}
+
+fn write_output(
+    out: &mut Storage,
+    bytes: usize,
+    cpu: impl FnOnce(&mut [f32]) -> Result<()>,
+) -> Result<()> {
+    let host = out.host_mut().map_err(|error| storage_error(error, "output"))?;
+    let elems = <[f32]>::mut_from_bytes(&mut host[..bytes])
+        .map_err(|_| Error::Unaligned { op: "output", dtype: DType::F32 })?;
+    cpu(elems)
+}
+
+/// What the gates need to know of a call.
+fn query(call: &Call<'_>, device: &DeviceInfo) -> Query {
+    let pending_input = call.inputs().any(|input| {
+        let writer = input.storage().writer();
+        !input.storage().is_ready() && writer.is_some_and(|by| by.lane().device == device.id)
+    });
+    let kind = match call {
+        Call::MatMul(matmul) => {
+            let [b, m, n, k] = matmul.sizes();
+            let rhs = &matmul.rhs;
+            let resident = rhs.storage().device_copy(device.id, rhs.byte_range()).is_some();
+            Kind::MatMul { m: b.saturating_mul(m), n, k, rhs: rhs.dtype(), resident }
+        }
+        Call::Attention(_) => Kind::Attention { work: call.work() },
+        _ => Kind::Light,
+    };
+    let memory = if device.is_unified { Memory::Unified } else { Memory::Discrete };
+    Query { kind, memory, pending_input }
+}
+
+/// Why the host cannot write a storage, in the words of this crate.
+pub(crate) fn storage_error(error: StorageError, op: &'static str) -> Error {
+    match error {
+        StorageError::ReadOnly => Error::ReadOnly { op },
+        StorageError::Device(error) => Error::Device(error),
+        StorageError::Alloc(error) => Error::Alloc(error),
+        other => Error::Storage(other),
+    }
+}

@@ -1,0 +1,283 @@
+//! Contractions: `out[b, m, n] = lhs[b, m, k] * rhs[b, n, k]ᵀ`, f32 out, any weights.
+//!
+//! The kernel follows from the weights: packed panels, rows of 16-bit floats, or f32 GEMM. Tasks
+//! are tiles of the output.
+
+use fucina_accel::{Call, MatMul, Shape};
+use fucina_dtype::DType;
+use fucina_kernels::dense;
+use fucina_kernels::quant::{PANEL_COLS, activation_len, matmul_panel, quantize_row};
+use zerocopy::FromBytes;
+
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::runtime::Runtime;
+use crate::scratch;
+use crate::tensor::DynTensor;
+use crate::threads::TileMut;
+use crate::weight::Packed;
+
+/// Work in multiply-adds that is not worth waking a second thread for.
+const SERIAL_WORK: usize = 1 << 16;
+/// Quantized activations of one block of rows should stay in a core's second-level cache.
+const ROW_BLOCK_BYTES: usize = 768 << 10;
+/// Rows from which f32 and 16-bit weights go through blocked GEMM.
+const GEMM_ROWS: usize = 12;
+
+impl DynTensor {
+    /// `out[a.., b..] = Σ self[a.., x] * rhs[b.., x]` over the axes `(of self, of rhs)`.
+    ///
+    /// `self` is converted to f32. `rhs` may be of any type; a block format has `x` innermost.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the sizes differ, if the result has more than four axes, or with a device's fault.
+    pub fn contract(&self, rhs: &Self, axes: (usize, usize)) -> Result<Self> {
+        let op = "dot";
+        let (lhs, lhs_rest) = to_rows(self, axes.0, op)?;
+        let (right, rhs_rest) = to_rows(rhs, axes.1, op)?;
+        let shape = joined(&lhs_rest, &rhs_rest).ok_or(Error::Shapes {
+            op,
+            lhs: self.dims(),
+            rhs: rhs.dims(),
+            why: "the result has more than four axes",
+        })?;
+        let lhs = lhs.reshape(&[1, lhs.shape()[0], lhs.shape()[1]])?;
+        let packed = rhs.packed().filter(|_| axes.1 + 1 == rhs.shape().len());
+        let right3 = right.reshape(&[1, right.shape()[0], right.shape()[1]])?;
+        matmul(&lhs, &right3, packed.map(AsRef::as_ref), (self, rhs))?.reshape(&shape)
+    }
+
+    /// `self[m, k] * rhs[n, k]ᵀ`, the linear layer.
+    ///
+    /// # Errors
+    ///
+    /// As [`contract`](Self::contract).
+    pub fn matmul_t(&self, rhs: &Self) -> Result<Self> {
+        let inner = |tensor: &Self| tensor.shape().len().saturating_sub(1);
+        self.contract(rhs, (inner(self), inner(rhs)))
+    }
+
+    /// `out[y, a.., b..] = Σ self[y, a.., x] * rhs[y, b.., x]`, the batch axis first.
+    ///
+    /// # Errors
+    ///
+    /// As [`contract`](Self::contract).
+    pub fn batch_contract(
+        &self,
+        rhs: &Self,
+        batch: (usize, usize),
+        axes: (usize, usize),
+    ) -> Result<Self> {
+        let op = "batch_dot";
+        let (lhs, lhs_rest) = to_batched_rows(self, batch.0, axes.0, op)?;
+        let (right, rhs_rest) = to_batched_rows(rhs, batch.1, axes.1, op)?;
+        let misfit = |why| Error::Shapes { op, lhs: self.dims(), rhs: rhs.dims(), why };
+        let rest = joined(&lhs_rest, &rhs_rest).filter(|rest| rest.len() < fucina_accel::MAX_RANK);
+        let rest = rest.ok_or_else(|| misfit("the result has more than four axes"))?;
+        if lhs.shape()[0] != right.shape()[0] {
+            return Err(misfit("the sizes of the batch axis differ"));
+        }
+        let mut shape = vec![lhs.shape()[0]];
+        shape.extend_from_slice(&rest);
+        matmul(&lhs, &right, None, (self, rhs))?.reshape(&shape)
+    }
+}
+
+/// All axes but `axis` merged into rows: `[rows, k]`, and the sizes of the merged axes.
+fn to_rows(tensor: &DynTensor, axis: usize, op: &'static str) -> Result<(DynTensor, Shape)> {
+    let last = moved_last(tensor, axis, op)?;
+    let (&k, rest) = last.shape().split_last().expect("the axis exists");
+    let rest = Shape::new(rest).expect("fewer axes than before");
+    let rows = rest.elems().expect("fits, as the tensor does");
+    Ok((last.reshape(&[rows, k])?, rest))
+}
+
+fn to_batched_rows(
+    tensor: &DynTensor,
+    batch: usize,
+    axis: usize,
+    op: &'static str,
+) -> Result<(DynTensor, Shape)> {
+    let rank = tensor.shape().len();
+    if batch >= rank || axis >= rank || batch == axis {
+        let why = "the batch axis and the contracted axis are not two axes of it";
+        return Err(Error::Shape { op, shape: tensor.dims(), why });
+    }
+    let mut order = vec![batch];
+    order.extend((0..rank).filter(|&at| at != batch && at != axis));
+    order.push(axis);
+    let ordered = tensor.permute(&order)?;
+    let rest = Shape::new(&ordered.shape()[1..rank - 1]).expect("fewer axes than before");
+    let (b, k) = (tensor.shape()[batch], tensor.shape()[axis]);
+    let rows = rest.elems().expect("fits, as the tensor does");
+    Ok((ordered.reshape(&[b, rows, k])?, rest))
+}
+
+fn moved_last(tensor: &DynTensor, axis: usize, op: &'static str) -> Result<DynTensor> {
+    let rank = tensor.shape().len();
+    if axis >= rank {
+        return Err(Error::Shape { op, shape: tensor.dims(), why: "it has no such axis" });
+    }
+    if axis + 1 == rank {
+        return Ok(tensor.clone());
+    }
+    let mut order: Vec<usize> = (0..rank).filter(|&at| at != axis).collect();
+    order.push(axis);
+    tensor.permute(&order)
+}
+
+fn joined(a: &Shape, b: &Shape) -> Option<Shape> {
+    b.iter().try_fold(*a, |shape, &dim| shape.with(dim))
+}
+
+/// The product of `[b, m, k]` and `[b or 1, n, k]`. `shown` are the caller's operands, for errors.
+fn matmul(
+    lhs: &DynTensor,
+    rhs: &DynTensor,
+    packed: Option<&Packed>,
+    shown: (&DynTensor, &DynTensor),
+) -> Result<DynTensor> {
+    let op = "dot";
+    if lhs.shape()[2] != rhs.shape()[2] {
+        let why = "the sizes of the contracted axis differ";
+        return Err(Error::Shapes { op, lhs: shown.0.dims(), rhs: shown.1.dims(), why });
+    }
+    let lhs = lhs.to_f32()?;
+    let rt = lhs.runtime();
+    let call = Call::MatMul(MatMul { lhs: lhs.operand(op)?, rhs: rhs.operand(op)? });
+    ops::run(rt, &call, |out| cpu(rt, &lhs, rhs, packed, out))
+}
+
+fn cpu(
+    rt: &Runtime,
+    lhs: &DynTensor,
+    rhs: &DynTensor,
+    packed: Option<&Packed>,
+    out: &mut [f32],
+) -> Result<()> {
+    let &[batches, m, k] = lhs.shape() else { unreachable!("rank three by construction") };
+    let n = rhs.shape()[1];
+    if out.is_empty() {
+        return Ok(());
+    }
+    if k == 0 {
+        out.fill(0.0);
+        return Ok(());
+    }
+    if let Some(packed) = packed {
+        let lhs = lhs.contiguous()?;
+        return packed_rows(rt, lhs.data()?, packed, (batches * m, n, k), out);
+    }
+    for (batch, out) in out.chunks_exact_mut(m * n).enumerate() {
+        let lhs = lhs.narrow(0, batch, 1)?.reshape(&[m, k])?;
+        let rhs =
+            rhs.narrow(0, if rhs.shape()[0] == 1 { 0 } else { batch }, 1)?.reshape(&[n, k])?;
+        if rhs.dtype() == DType::F32 && (m >= GEMM_ROWS || !rhs.is_contiguous()) {
+            gemm(rt, &lhs, &rhs, out)?;
+        } else {
+            let (lhs, rhs) = (lhs.contiguous()?, rhs.contiguous()?);
+            rows(rt, lhs.data()?, &rhs, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Packed weights: quantizes the activations, then one task for each tile of panels.
+fn packed_rows(
+    rt: &Runtime,
+    x: &[f32],
+    packed: &Packed,
+    (m, n, k): (usize, usize, usize),
+    out: &mut [f32],
+) -> Result<()> {
+    let (isa, len) = (rt.isa(), activation_len(k));
+    let mut quantized = rt.pool().take(m * len * 4)?;
+    let bytes = quantized.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
+    let quantized = <[u32]>::mut_from_bytes(&mut bytes[..m * len * 4])
+        .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
+    let rows_a_task = if m * k < SERIAL_WORK { m } else { m.div_ceil(4 * rt.threads()) };
+    rt.team().for_each_chunk(quantized, len * rows_a_task, |index, chunk| {
+        let x = &x[index * rows_a_task * k..];
+        for (x, out) in x.chunks_exact(k).zip(chunk.chunks_exact_mut(len)) {
+            quantize_row(isa, x, out);
+        }
+    });
+    let (layout, panels, quantized) = (packed.layout(), packed.panels()?, &*quantized);
+    let row_block = (ROW_BLOCK_BYTES / (len * 4)).clamp(8, 512) / 8 * 8;
+    let group = if m * n * k < SERIAL_WORK {
+        layout.panels()
+    } else {
+        (layout.panels() / (8 * rt.threads())).clamp(1, 32)
+    };
+    rt.team().for_each_tile(out, n, (row_block, group * PANEL_COLS), |mut tile| {
+        let rows = tile.rows.len();
+        let x = &quantized[tile.rows.start * len..tile.rows.end * len];
+        scratch::with(rows * PANEL_COLS, |result| {
+            for first in tile.cols.clone().step_by(PANEL_COLS) {
+                let at = first / PANEL_COLS * layout.panel_bytes();
+                let panel = &panels[at..][..layout.panel_bytes()];
+                matmul_panel(isa, layout, panel, x, rows, result);
+                copy_tile(&mut tile, first, result, PANEL_COLS);
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Copies a block of `width` columns, row-major, to the tile's columns from `first` on.
+fn copy_tile(tile: &mut TileMut<'_, f32>, first: usize, block: &[f32], width: usize) {
+    let cols = width.min(tile.cols.end - first);
+    let at = first - tile.cols.start;
+    for (row, values) in tile.rows.clone().zip(block.chunks_exact(width)) {
+        tile.row_mut(row)[at..at + cols].copy_from_slice(&values[..cols]);
+    }
+}
+
+/// Contiguous rows of any format, streamed once for each block of activation rows.
+fn rows(rt: &Runtime, x: &[f32], w: &DynTensor, out: &mut [f32]) -> Result<()> {
+    let &[n, k] = w.shape() else { unreachable!("rank two by construction") };
+    let (isa, dtype, m) = (rt.isa(), w.dtype(), x.len() / k);
+    let raw = w.bytes("dot")?;
+    let row_bytes = raw.len() / n;
+    let cols = if m * n * k < SERIAL_WORK { n } else { (n / (8 * rt.threads())).clamp(1, 64) };
+    let row_block = m.min(256);
+    rt.team().for_each_tile(out, n, (row_block, cols), |mut tile| {
+        let (rows, cols, first) = (tile.rows.len(), tile.cols.len(), tile.cols.start);
+        let x = &x[tile.rows.start * k..tile.rows.end * k];
+        let bytes = &raw[first * row_bytes..tile.cols.end * row_bytes];
+        scratch::with(rows * cols + dense::scratch_len(dtype, rows, cols, k), |scratch| {
+            let (result, scratch) = scratch.split_at_mut(rows * cols);
+            dense::matmul_rows(isa, dense::Rows { dtype, k, bytes }, x, result, scratch);
+            copy_tile(&mut tile, first, result, cols);
+        });
+    });
+    Ok(())
+}
+
+/// f32 GEMM with any strides.
+fn gemm(rt: &Runtime, lhs: &DynTensor, rhs: &DynTensor, out: &mut [f32]) -> Result<()> {
+    let (&[m, k], &[n, _]) = (lhs.shape(), rhs.shape()) else { unreachable!("rank two") };
+    let (a, b) = (lhs.elems_f32("dot")?, rhs.elems_f32("dot")?);
+    let (sa, sb) = (lhs.strides(), rhs.strides());
+    let tasks = 2 * rt.threads();
+    let (rows, cols) = if m * n * k < SERIAL_WORK {
+        (m, n)
+    } else if n >= m {
+        (m.min(512), n.div_ceil(tasks).next_multiple_of(16).clamp(32, 512))
+    } else {
+        (m.div_ceil(tasks).next_multiple_of(16).clamp(32, 512), n.min(512))
+    };
+    rt.team().for_each_tile(out, n, (rows, cols), |mut tile| {
+        let (rows, cols) = (tile.rows.len(), tile.cols.len());
+        let (a, b) = (&a[tile.rows.start * sa[0]..], &b[tile.cols.start * sb[0]..]);
+        let first = tile.cols.start;
+        scratch::with(rows * cols, |result| {
+            // The weights are used transposed: `b[k, n]` has the strides of `rhs[n, k]` swapped.
+            let (a, b) = (dense::Matrix::new(a, sa[0], sa[1]), dense::Matrix::new(b, sb[1], sb[0]));
+            dense::sgemm((rows, k, cols), a, b, result);
+            copy_tile(&mut tile, first, result, cols);
+        });
+    });
+    Ok(())
+}

@@ -1,0 +1,95 @@
+use super::*;
+
+#[test]
+fn every_task_runs_once() {
+    for threads in [1, 2, 3, 8] {
+        let team = Team::new(threads);
+        for tasks in [0, 1, 2, 7, 100, 1000] {
+            let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+            team.run(tasks, |index| {
+                counts[index].fetch_add(1, SeqCst);
+            });
+            assert!(counts.iter().all(|count| count.load(SeqCst) == 1), "{threads} {tasks}");
+        }
+    }
+}
+
+#[test]
+fn chunks_cover_the_slice_once() {
+    let team = Team::new(3);
+    for len in [0, 1, 5, 64, 65] {
+        let mut data = vec![0usize; len];
+        team.for_each_chunk(&mut data, 8, |index, chunk| {
+            for (offset, value) in chunk.iter_mut().enumerate() {
+                *value += index * 8 + offset + 1;
+            }
+        });
+        assert!(data.iter().enumerate().all(|(at, &value)| value == at + 1), "{len}");
+    }
+}
+
+#[test]
+fn tiles_cover_the_matrix_once() {
+    let team = Team::new(2);
+    for (rows, cols) in [(1, 1), (3, 17), (5, 16), (9, 33)] {
+        let mut data = vec![0usize; rows * cols];
+        team.for_each_tile(&mut data, cols, (4, 16), |mut tile| {
+            for row in tile.rows.clone() {
+                let start = tile.cols.start;
+                for (offset, value) in tile.row_mut(row).iter_mut().enumerate() {
+                    *value += row * cols + start + offset + 1;
+                }
+            }
+        });
+        assert!(data.iter().enumerate().all(|(at, &value)| value == at + 1), "{rows}x{cols}");
+    }
+}
+
+#[test]
+fn a_panic_in_a_task_reaches_the_caller_and_the_team_lives_on() {
+    let team = Team::new(4);
+    for bad in 0..8 {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            team.run(8, |index| assert_ne!(index, bad, "task {bad}"));
+        }));
+        assert!(result.is_err(), "{bad}");
+        let sum = AtomicUsize::new(0);
+        team.run(10, |index| {
+            sum.fetch_add(index, SeqCst);
+        });
+        assert_eq!(sum.load(SeqCst), 45);
+    }
+}
+
+#[test]
+fn nested_and_concurrent_regions_finish() {
+    let team = Team::new(4);
+    let sum = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    team.run(4, |_| {
+                        team.run(4, |_| {
+                            sum.fetch_add(1, SeqCst);
+                        });
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(sum.load(SeqCst), 4 * 50 * 16);
+}
+
+#[test]
+fn a_team_that_has_gone_to_sleep_wakes_up() {
+    let team = Team::new(3);
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(1));
+        let sum = AtomicUsize::new(0);
+        team.run(64, |_| {
+            sum.fetch_add(1, SeqCst);
+        });
+        assert_eq!(sum.load(SeqCst), 64);
+    }
+}

@@ -1,0 +1,66 @@
+//! Weights in the layout of the CPU kernels.
+//!
+//! A block-quantized matrix is repacked once, at load, into panels of columns. The packed bytes
+//! sit beside the tensor's own bytes: a mapped file keeps those in the page cache, where the
+//! system can drop them, so the weights are held in memory once.
+
+use std::sync::Arc;
+
+use fucina_accel::Storage;
+use fucina_kernels::quant::{PANEL_COLS, PackLayout, pack_panel};
+
+use crate::error::{Error, Result};
+use crate::tensor::DynTensor;
+
+/// A matrix `[n, k]` as panels. See [`PackLayout`].
+pub(crate) struct Packed {
+    layout: PackLayout,
+    panels: Storage,
+}
+
+impl Packed {
+    pub(crate) fn layout(&self) -> &PackLayout {
+        &self.layout
+    }
+
+    /// The panels, one after the other.
+    pub(crate) fn panels(&self) -> Result<&[u8]> {
+        Ok(&self.panels.host()?[..self.layout.total_bytes()])
+    }
+}
+
+impl DynTensor {
+    /// Repacks a block-quantized weight `[n, k]` for the CPU kernels. Other types stay as they
+    /// are: their kernels read rows. Views of the tensor do not keep the packed bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tensor is not a contiguous matrix, or without memory.
+    pub fn pack(&mut self) -> Result<()> {
+        let op = "pack";
+        let &[n, k] = self.shape() else {
+            return Err(Error::Shape { op, shape: self.dims(), why: "not a matrix" });
+        };
+        let Some(layout) = PackLayout::new(self.dtype(), n, k) else { return Ok(()) };
+        let rt = self.runtime().clone();
+        let mut panels = rt.pool().take(layout.total_bytes())?;
+        let raw = self.bytes(op)?;
+        let row_bytes = raw.len().checked_div(n).unwrap_or(0);
+        let out = panels.host_mut().map_err(|error| crate::ops::storage_error(error, op))?;
+        let out = &mut out[..layout.total_bytes()];
+        if !out.is_empty() {
+            rt.team().for_each_chunk(out, layout.panel_bytes(), |panel, out| {
+                let first = panel * PANEL_COLS;
+                let rows = PANEL_COLS.min(n - first);
+                pack_panel(&layout, &raw[first * row_bytes..][..rows * row_bytes], out);
+            });
+        }
+        self.set_packed(Arc::new(Packed { layout, panels }));
+        Ok(())
+    }
+
+    /// Bytes that the packed form takes. Zero without one.
+    pub fn packed_bytes(&self) -> usize {
+        self.packed().map_or(0, |packed| packed.layout().total_bytes())
+    }
+}
