@@ -68,6 +68,7 @@ impl Readers {
 
     /// Number of lanes with a reader, after forgetting the finished ones.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn len(&mut self) -> usize {
         self.sweep();
         self.readers.len()

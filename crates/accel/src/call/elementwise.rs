@@ -120,6 +120,8 @@ pub enum UnaryOp {
     Sigmoid,
     /// `max(x, 0)`; NaN stays NaN.
     Relu,
+    /// `sqrt(x)`; NaN below zero.
+    Sqrt,
     /// The elements as they are: makes a strided operand dense.
     Copy,
 }
@@ -137,6 +139,7 @@ impl UnaryOp {
             Self::Tanh => "tanh",
             Self::Sigmoid => "sigmoid",
             Self::Relu => "relu",
+            Self::Sqrt => "sqrt",
             Self::Copy => "copy",
         }
     }

@@ -1,0 +1,149 @@
+//! A provider whose commands end when the test says so. It computes nothing: command number `n`
+//! fills its output with the byte `n + 1`.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::call::Call;
+use crate::completion::Completion;
+use crate::error::CommandError;
+use crate::id::ProviderId;
+use crate::provider::{Decline, DeviceInfo, Provider};
+use crate::residency::DeviceCopy;
+use crate::storage::Storage;
+use crate::submission::{InFlight, Submission};
+
+/// See the module.
+#[derive(Debug)]
+pub struct ManualProvider {
+    id: ProviderId,
+    lane: AtomicU32,
+    decline: Mutex<Option<Decline>>,
+    commands: Mutex<Vec<Arc<Manual>>>,
+}
+
+/// A command, for tests to look at.
+#[derive(Debug)]
+pub struct Manual {
+    fill: u8,
+    end: Completion,
+    retires: AtomicUsize,
+    publishes: AtomicUsize,
+}
+
+impl Default for ManualProvider {
+    fn default() -> Self {
+        Self {
+            id: ProviderId::fresh(),
+            lane: AtomicU32::new(0),
+            decline: Mutex::new(None),
+            commands: Mutex::default(),
+        }
+    }
+}
+
+impl ManualProvider {
+    /// Puts the commands that follow on lane `lane`.
+    pub fn set_lane(&self, lane: u32) {
+        self.lane.store(lane, Ordering::Relaxed);
+    }
+
+    /// Declines every call from now on, or none.
+    pub fn set_decline(&self, decline: Option<Decline>) {
+        *self.decline.lock().unwrap_or_else(PoisonError::into_inner) = decline;
+    }
+
+    /// Lets command `number` end well.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such command.
+    pub fn finish(&self, number: usize) {
+        self.end(number, Ok(()));
+    }
+
+    /// Lets command `number` end as `result` says.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such command.
+    pub fn end(&self, number: usize, result: Result<(), CommandError>) {
+        let command = Arc::clone(&self.commands()[number]);
+        command.end.complete(result);
+    }
+
+    /// How often command `number` was asked for its output.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such command.
+    pub fn publishes(&self, number: usize) -> usize {
+        self.commands()[number].publishes.load(Ordering::Relaxed)
+    }
+
+    /// How often a thread waited for command `number`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such command.
+    pub fn retires(&self, number: usize) -> usize {
+        self.commands()[number].retires.load(Ordering::Relaxed)
+    }
+
+    fn commands(&self) -> MutexGuard<'_, Vec<Arc<Manual>>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Provider for ManualProvider {
+    fn name(&self) -> &'static str {
+        "manual"
+    }
+
+    fn device(&self) -> DeviceInfo {
+        let name = "manual device".to_owned();
+        DeviceInfo { id: self.id.device(0), name, memory_bytes: 0, is_unified: false }
+    }
+
+    unsafe fn submit(&self, call: &Call<'_>, _out: &Storage) -> Result<Submission, Decline> {
+        if let Some(decline) = *self.decline.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(decline);
+        }
+        let out_bytes = call.out_bytes().map_err(|_| Decline::InvalidCall)?;
+        let mut commands = self.commands();
+        let fill = u8::try_from(commands.len() % 255 + 1).unwrap_or(1);
+        let command = Arc::new(Manual {
+            fill,
+            end: Completion::default(),
+            retires: AtomicUsize::new(0),
+            publishes: AtomicUsize::new(0),
+        });
+        commands.push(Arc::clone(&command));
+        let device = self.id.device(0);
+        let copy = DeviceCopy::new(device, 0..out_bytes, Arc::clone(&command) as _);
+        let lane = device.lane(self.lane.load(Ordering::Relaxed));
+        Ok(Submission::new(lane, command).with_output_copy(copy))
+    }
+}
+
+// SAFETY: the command touches no host memory except in `publish`, where it fills exactly `out`.
+// Nothing here unwinds. Tests end the commands of one lane in order.
+unsafe impl InFlight for Manual {
+    fn poll(&self) -> Option<Result<(), CommandError>> {
+        self.end.poll()
+    }
+
+    fn retire(&self) -> Result<(), CommandError> {
+        self.retires.fetch_add(1, Ordering::Relaxed);
+        self.end.wait()
+    }
+
+    unsafe fn publish(&self, out: NonNull<[u8]>) -> Result<(), CommandError> {
+        self.publishes.fetch_add(1, Ordering::Relaxed);
+        self.end.wait()?;
+        // SAFETY: the caller owns `out` for the call.
+        unsafe { out.cast::<u8>().write_bytes(self.fill, out.len()) };
+        Ok(())
+    }
+}
