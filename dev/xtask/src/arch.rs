@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fucina-accel", &["fucina-dtype"]),
     ("fucina-runtime", &["fucina-kernels", "fucina-accel", "fucina-dtype"]),
     ("fucina-llm", &["fucina-runtime", "fucina-gguf", "fucina-dtype"]),
-    ("fucina", &["fucina-runtime", "fucina-accel"]),
+    ("fucina", &["fucina-runtime", "fucina-accel", "fucina-llm", "fucina-gguf"]),
     ("fucina-cli", &["fucina", "fucina-llm", "fucina-gguf", "fucina-dtype"]),
     ("fucina-testkit", &[]),
     ("xtask", &["fucina-gguf", "fucina-dtype", "fucina-testkit"]),
