@@ -1,47 +1,55 @@
 //! The table of kernels: the path says the op, the file name says the instruction set.
+//!
+//! `x` is a file of its own, `c` is a body shared by several instruction sets and compiled for each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 
 use crate::arch::LEAVES;
-use crate::workspace::sources;
+use crate::workspace::{Source, sources};
 
 const KERNELS: &str = "crates/kernels/src/";
+
+/// What the macro `recompile!` of the kernel crate compiles a body for.
+const COMPILED: &[&str] = &["scalar", "avx2", "avx512"];
 
 /// Prints the table; an op with a fast arm and no scalar one breaks the rule that `scalar.rs` is the
 /// specification.
 pub(crate) fn run() -> Result<()> {
     let sources = sources(&["crates/kernels/src"])?;
-    let table = table(sources.iter().map(|source| source.path.as_str()));
+    let table = table(&sources);
     let width = table.keys().map(|op| op.len()).max().unwrap_or(0).max(8);
     println!("{:width$}  {}", "op", LEAVES.join("  "));
     for (op, arms) in &table {
         let cells = LEAVES.iter().map(|leaf| {
-            let mark = if arms.contains(leaf) { "x" } else { "-" };
+            let mark = arms.get(leaf).copied().unwrap_or('-');
             format!("{mark:<width$}", width = leaf.len())
         });
         println!("{op:width$}  {}", cells.collect::<Vec<_>>().join("  "));
     }
     let unspecified: Vec<&str> =
-        table.iter().filter(|(_, arms)| !arms.contains("scalar")).map(|(op, _)| *op).collect();
+        table.iter().filter(|(_, arms)| !arms.contains_key("scalar")).map(|(op, _)| *op).collect();
     if table.is_empty() || !unspecified.is_empty() {
         bail!("coverage: ops without scalar.rs, the specification: {unspecified:?}");
     }
     Ok(())
 }
 
-/// Op to the instruction sets that have a file for it.
-fn table<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let mut table: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    for path in paths {
-        let leaf = path
-            .strip_prefix(KERNELS)
-            .and_then(|path| path.strip_suffix(".rs"))
-            .and_then(|path| path.rsplit_once('/'))
-            .filter(|(_, isa)| LEAVES.contains(isa));
-        if let Some((op, isa)) = leaf {
-            table.entry(op).or_default().insert(isa);
+/// Op to the instruction sets that it is written or compiled for.
+fn table(sources: &[Source]) -> BTreeMap<&str, BTreeMap<&str, char>> {
+    let mut table: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for source in sources {
+        let Some(path) = source.path.strip_prefix(KERNELS).and_then(|p| p.strip_suffix(".rs"))
+        else {
+            continue;
+        };
+        if let Some((op, isa)) = path.rsplit_once('/').filter(|(_, isa)| LEAVES.contains(isa)) {
+            table.entry(op).or_default().insert(isa, 'x');
+        }
+        if source.text.contains("recompile!(isa") {
+            let arms = table.entry(path).or_default();
+            COMPILED.iter().for_each(|isa| _ = arms.entry(isa).or_insert('c'));
         }
     }
     table
@@ -53,15 +61,19 @@ mod tests {
 
     #[test]
     fn the_table_comes_from_the_paths() {
-        let paths = [
-            "crates/kernels/src/quant/q8_0/scalar.rs",
-            "crates/kernels/src/quant/q8_0/avx2.rs",
-            "crates/kernels/src/quant/q8_0/tests.rs",
-            "crates/kernels/src/isa/x86.rs",
-            "crates/kernels/src/norm.rs",
-        ];
-        let table = table(paths.into_iter());
-        assert_eq!(table.len(), 1);
-        assert_eq!(table["quant/q8_0"], ["avx2", "scalar"].into());
+        let sources = [
+            ("crates/kernels/src/quant/q8_0/scalar.rs", ""),
+            ("crates/kernels/src/quant/q8_0/avx2.rs", ""),
+            ("crates/kernels/src/quant/q8_0/tests.rs", ""),
+            ("crates/kernels/src/isa/x86.rs", ""),
+            ("crates/kernels/src/norm.rs", "recompile!(isa => scalar::norm, (x: f32))"),
+            ("crates/kernels/src/norm/scalar.rs", ""),
+            ("crates/kernels/src/norm/avx2.rs", ""),
+        ]
+        .map(|(path, text)| Source { path: path.to_owned(), text: text.to_owned() });
+        let table = table(&sources);
+        assert_eq!(table.len(), 2);
+        assert_eq!(table["quant/q8_0"], [("avx2", 'x'), ("scalar", 'x')].into());
+        assert_eq!(table["norm"], [("avx2", 'x'), ("avx512", 'c'), ("scalar", 'x')].into());
     }
 }
