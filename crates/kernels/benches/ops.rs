@@ -90,8 +90,8 @@ fn main() {
     for (tokens, keys) in [(128, 128), (128, 1024), (512, 512)] {
         attend(&bench, tokens, keys);
     }
-    for keys in [1024, 4096, 8192] {
-        attend(&bench, 1, keys);
+    for (tokens, keys) in [(1, 1024), (1, 4096), (1, 8192), (3, 4096), (4, 4096), (8, 4096)] {
+        attend(&bench, tokens, keys);
     }
 }
 

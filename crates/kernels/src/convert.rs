@@ -11,7 +11,7 @@ use crate::isa::Isa;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod scalar;
+pub(crate) mod scalar;
 
 /// f32 to f16 bits.
 ///

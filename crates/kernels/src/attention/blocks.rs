@@ -16,7 +16,7 @@ const TILE: usize = 32;
 /// Keys in one block.
 const KEYS: usize = 64;
 /// Up to this many rows, dot products with rows of keys beat a transposition.
-const FEW: usize = 3;
+const FEW: usize = 5;
 
 pub(super) const fn scratch_len(k_dim: usize, v_dim: usize) -> usize {
     let v_width = v_dim.next_multiple_of(GROUP);
@@ -103,9 +103,9 @@ impl Job<'_> {
         for first in (start..end).step_by(KEYS) {
             let block = first..end.min(first + KEYS);
             if tile.rows.len() <= FEW {
-                self.block_by_rows(tile, block, buffers);
+                self.block_by_rows(tile, &block, buffers);
             } else {
-                self.block_by_tile(tile, block, buffers);
+                self.block_by_tile(tile, &block, buffers);
             }
         }
     }
@@ -126,29 +126,41 @@ impl Job<'_> {
         &self.q.data[row * self.q.row_stride..][..self.kv.k.dim]
     }
 
-    /// A few query rows: each reads only the keys and values that it sees.
-    fn block_by_rows(&self, tile: &mut Tile, block: Range<usize>, buffers: &mut Buffers<'_>) {
-        let Buffers { rows, scores, sums, .. } = buffers;
-        let keys = as_f32_rows(self.isa, &self.kv.k, block.clone(), rows);
-        for (row, scores) in tile.rows.clone().zip(scores.chunks_exact_mut(KEYS)) {
-            let seen = self.seen(row, &block);
-            leaf::dots(self.isa, self.query(row), narrow(keys, &seen), &mut scores[..seen.len()]);
-        }
-        let values = as_f32_rows(self.isa, &self.kv.v, block.clone(), rows);
-        let states = tile.stats.iter_mut().zip(scores.chunks_exact_mut(KEYS));
-        let states = states.zip(sums.chunks_exact_mut(self.width));
-        for (row, ((stats, scores), sums)) in tile.rows.clone().zip(states) {
-            let seen = self.seen(row, &block);
-            let scores = &mut scores[..seen.len().next_multiple_of(GROUP)];
-            let factor = online::step(self.isa, scores, 0..seen.len(), self.logits(), stats);
+    /// A few query rows: each reads only the keys and values that it sees, as they are stored.
+    fn block_by_rows(&self, tile: &mut Tile, block: &Range<usize>, buffers: &mut Buffers<'_>) {
+        let states = tile.stats.iter_mut().zip(buffers.sums.chunks_exact_mut(self.width));
+        for (row, (stats, sums)) in tile.rows.clone().zip(states) {
+            let seen = self.seen(row, block);
+            let count = seen.len();
+            let range = block.start + seen.start..block.start + seen.end;
+            let scores = &mut buffers.scores[..count.next_multiple_of(GROUP)];
+            self.dots(row, range.clone(), &mut scores[..count]);
+            let factor = online::step(self.isa, scores, 0..count, self.logits(), stats);
             let sums = &mut sums[..self.kv.v.dim];
             rescale(self.isa, sums, factor);
-            leaf::mix(self.isa, &scores[..seen.len()], narrow(values, &seen), sums);
+            self.mix(&scores[..count], range, sums);
+        }
+    }
+
+    fn dots(&self, row: usize, keys: Range<usize>, out: &mut [f32]) {
+        let q = self.query(row);
+        match self.kv.k.data {
+            KvData::F32(data) => leaf::dots(self.isa, q, stored(&self.kv.k, data, keys), out),
+            KvData::F16(data) => leaf::dots_f16(self.isa, q, stored(&self.kv.k, data, keys), out),
+        }
+    }
+
+    fn mix(&self, weights: &[f32], keys: Range<usize>, out: &mut [f32]) {
+        match self.kv.v.data {
+            KvData::F32(data) => leaf::mix(self.isa, weights, stored(&self.kv.v, data, keys), out),
+            KvData::F16(data) => {
+                leaf::mix_f16(self.isa, weights, stored(&self.kv.v, data, keys), out);
+            }
         }
     }
 
     /// Many query rows: two small matrix products.
-    fn block_by_tile(&self, tile: &mut Tile, block: Range<usize>, buffers: &mut Buffers<'_>) {
+    fn block_by_tile(&self, tile: &mut Tile, block: &Range<usize>, buffers: &mut Buffers<'_>) {
         let (count, n) = (tile.rows.len(), block.len().next_multiple_of(GROUP));
         let Buffers { columns, rows, scores, sums } = buffers;
         let keys = as_f32_rows(self.isa, &self.kv.k, block.clone(), rows);
@@ -168,7 +180,7 @@ impl Job<'_> {
         let states = tile.stats.iter_mut().zip(scores.chunks_exact_mut(n));
         let states = states.zip(sums.chunks_exact_mut(self.width));
         for (row, ((stats, scores), sums)) in tile.rows.clone().zip(states) {
-            let seen = self.seen(row, &block);
+            let seen = self.seen(row, block);
             masked |= seen.len() != block.len();
             let factor = online::step(self.isa, scores, seen, self.logits(), stats);
             rescale(self.isa, sums, factor);
@@ -180,8 +192,9 @@ impl Job<'_> {
         if masked && reduce::has_non_finite(self.isa, values.data) {
             let outputs = scores.chunks_exact(n).zip(sums.chunks_exact_mut(self.width));
             for (row, (weights, sums)) in tile.rows.clone().zip(outputs) {
-                let seen = self.seen(row, &block);
-                leaf::mix(self.isa, &weights[seen.clone()], narrow(values, &seen), sums);
+                let seen = self.seen(row, block);
+                let range = block.start + seen.start..block.start + seen.end;
+                self.mix(&weights[seen], range, &mut sums[..self.kv.v.dim]);
             }
         } else {
             let weights = Rows { data: scores, stride: n, count, width: block.len() };
@@ -196,11 +209,10 @@ fn rescale(isa: Isa, sums: &mut [f32], factor: f32) {
     }
 }
 
-fn narrow<'a>(rows: Rows<'a>, range: &Range<usize>) -> Rows<'a> {
-    if range.is_empty() {
-        return Rows { count: 0, ..rows };
-    }
-    Rows { data: &rows.data[range.start * rows.stride..], count: range.len(), ..rows }
+/// Rows `range` of a view, as they lie in its `data`.
+fn stored<'a, T>(view: &KvView<'_>, data: &'a [T], range: Range<usize>) -> Rows<'a, T> {
+    let from = if range.is_empty() { 0 } else { range.start * view.row_stride };
+    Rows { data: &data[from..], stride: view.row_stride, count: range.len(), width: view.dim }
 }
 
 /// Rows `block` of `view`: in place if they are f32, else converted into `buffer`.
@@ -211,12 +223,7 @@ fn as_f32_rows<'a>(
     buffer: &'a mut [f32],
 ) -> Rows<'a> {
     match view.data {
-        KvData::F32(data) => Rows {
-            data: &data[block.start * view.row_stride..],
-            stride: view.row_stride,
-            count: block.len(),
-            width: view.dim,
-        },
+        KvData::F32(data) => stored(view, data, block),
         KvData::F16(_) => padded_rows(isa, view, block, view.dim, buffer),
     }
 }

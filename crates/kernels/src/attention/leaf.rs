@@ -8,19 +8,19 @@ mod avx2;
 mod avx512;
 mod scalar;
 
-/// A matrix of f32 rows, `[count, width]`.
+/// A matrix of rows, `[count, width]`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rows<'a> {
-    pub(super) data: &'a [f32],
+pub(super) struct Rows<'a, T = f32> {
+    pub(super) data: &'a [T],
     /// Elements between consecutive rows.
     pub(super) stride: usize,
     pub(super) count: usize,
     pub(super) width: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a, T> Rows<'a, T> {
     #[inline(always)]
-    pub(super) fn row(&self, i: usize) -> &'a [f32] {
+    pub(super) fn row(&self, i: usize) -> &'a [T] {
         &self.data[i * self.stride..][..self.width]
     }
 }
@@ -33,13 +33,16 @@ pub(super) fn matmul_add(isa: Isa, lhs: Rows<'_>, rhs: &[f32], n: usize, out: &m
     assert!(n.is_multiple_of(16), "{n} columns are not whole vectors");
     assert_eq!(rhs.len(), lhs.width * n, "size of rhs");
     assert_eq!(out.len(), lhs.count * n, "size of out");
+    if lhs.width == 0 {
+        return;
+    }
     match isa {
         Isa::Scalar => scalar::matmul_add(lhs, rhs, n, out),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX2 and FMA.
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
         Isa::Avx2(_) => unsafe { avx2::matmul_add(lhs, rhs, n, out) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX-512 F.
+        // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::matmul_add(lhs, rhs, n, out) },
     }
 }
@@ -52,10 +55,10 @@ pub(super) fn transpose(isa: Isa, rows: Rows<'_>, n: usize, out: &mut [f32]) {
     match isa {
         Isa::Scalar => scalar::transpose(rows, 0, n, out),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX2.
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
         Isa::Avx2(_) => unsafe { avx2::transpose(rows, n, out) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX-512 F.
+        // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::transpose(rows, n, out) },
     }
 }
@@ -67,11 +70,26 @@ pub(super) fn dots(isa: Isa, q: &[f32], rows: Rows<'_>, out: &mut [f32]) {
     match isa {
         Isa::Scalar => scalar::dots(q, rows, out),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX2 and FMA.
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
         Isa::Avx2(_) => unsafe { avx2::dots(q, rows, out) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX-512 F.
+        // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::dots(q, rows, out) },
+    }
+}
+
+/// [`dots`] with rows of f16 bits.
+pub(super) fn dots_f16(isa: Isa, q: &[f32], rows: Rows<'_, u16>, out: &mut [f32]) {
+    assert_eq!(q.len(), rows.width, "query and keys differ in length");
+    assert_eq!(out.len(), rows.count, "size of out");
+    match isa {
+        Isa::Scalar => scalar::dots_f16(q, rows, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
+        Isa::Avx2(_) => unsafe { avx2::dots_f16(q, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
+        Isa::Avx512Vnni(_) => unsafe { avx512::dots_f16(q, rows, out) },
     }
 }
 
@@ -80,13 +98,28 @@ pub(super) fn mix(isa: Isa, weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
     assert_eq!(weights.len(), rows.count, "one weight for each row");
     assert_eq!(out.len(), rows.width, "size of out");
     match isa {
-        Isa::Scalar => scalar::mix(weights, rows, 0, out),
+        Isa::Scalar => scalar::mix(weights, rows, out),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX2 and FMA.
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
         Isa::Avx2(_) => unsafe { avx2::mix(weights, rows, out) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX-512 F.
+        // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::mix(weights, rows, out) },
+    }
+}
+
+/// [`mix`] with rows of f16 bits.
+pub(super) fn mix_f16(isa: Isa, weights: &[f32], rows: Rows<'_, u16>, out: &mut [f32]) {
+    assert_eq!(weights.len(), rows.count, "one weight for each row");
+    assert_eq!(out.len(), rows.width, "size of out");
+    match isa {
+        Isa::Scalar => scalar::mix_f16(weights, rows, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
+        Isa::Avx2(_) => unsafe { avx2::mix_f16(weights, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
+        Isa::Avx512Vnni(_) => unsafe { avx512::mix_f16(weights, rows, out) },
     }
 }
 

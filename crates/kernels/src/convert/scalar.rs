@@ -52,7 +52,7 @@ pub(super) fn f16_bits(x: f32) -> u16 {
 
 /// The value of f16 bits. The product renormalizes subnormals.
 #[inline(always)]
-pub(super) fn f16_value(x: u16) -> f32 {
+pub(crate) fn f16_value(x: u16) -> f32 {
     /// 2^112: the difference of the exponent biases.
     const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
     let sign = (u32::from(x) & 0x8000) << 16;

@@ -1,17 +1,18 @@
 #![deny(unsafe_code)]
 
 use std::arch::x86_64::{
-    __m256, _mm256_add_ps, _mm256_castpd_ps, _mm256_castps_pd, _mm256_fmadd_ps,
+    __m256, _mm256_add_ps, _mm256_castpd_ps, _mm256_castps_pd, _mm256_cvtph_ps, _mm256_fmadd_ps,
     _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_unpackhi_pd,
     _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
 use super::{Rows, scalar};
 use crate::isa::x86::{load_f32x8, store_f32x8, sum_f32x8};
+use crate::isa::x86_ops::load_u16x8;
 
 const LANES: usize = 8;
 
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,f16c,fma")]
 pub(super) fn matmul_add(lhs: Rows<'_>, rhs: &[f32], n: usize, out: &mut [f32]) {
     let mut column = 0;
     while column < n {
@@ -20,7 +21,7 @@ pub(super) fn matmul_add(lhs: Rows<'_>, rhs: &[f32], n: usize, out: &mut [f32]) 
 }
 
 /// All rows of `V` vectors of columns. Returns the number of columns.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,f16c,fma")]
 fn columns<const V: usize>(
     lhs: Rows<'_>,
     rhs: &[f32],
@@ -41,7 +42,7 @@ fn columns<const V: usize>(
 }
 
 /// `M` rows times `V` vectors, in registers. `rhs` and `out` begin at the tile.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,f16c,fma")]
 fn tile<const M: usize, const V: usize>(
     lhs: Rows<'_>,
     row: usize,
@@ -72,7 +73,7 @@ fn tile<const M: usize, const V: usize>(
     }
 }
 
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,f16c,fma")]
 pub(super) fn transpose(rows: Rows<'_>, n: usize, out: &mut [f32]) {
     let whole = rows.width / LANES;
     for first in (0..n).step_by(LANES) {
@@ -117,71 +118,125 @@ fn transpose_square(v: [__m256; 8]) -> [__m256; 8] {
     out
 }
 
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,f16c,fma")]
 pub(super) fn dots(q: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+    dots_of(q, rows, out, |x| load_f32x8(x));
+}
+
+#[target_feature(enable = "avx2,f16c,fma")]
+pub(super) fn dots_f16(q: &[f32], rows: Rows<'_, u16>, out: &mut [f32]) {
+    dots_of(q, rows, out, |x| _mm256_cvtph_ps(load_u16x8(x)));
+}
+
+#[target_feature(enable = "avx2,f16c,fma")]
+pub(super) fn mix(weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+    mix_of(weights, rows, out, |x| load_f32x8(x));
+}
+
+#[target_feature(enable = "avx2,f16c,fma")]
+pub(super) fn mix_f16(weights: &[f32], rows: Rows<'_, u16>, out: &mut [f32]) {
+    mix_of(weights, rows, out, |x| _mm256_cvtph_ps(load_u16x8(x)));
+}
+
+#[target_feature(enable = "avx2,f16c,fma")]
+#[inline]
+fn dots_of<T: Copy + Default>(
+    q: &[f32],
+    rows: Rows<'_, T>,
+    out: &mut [f32],
+    load: impl Fn(&[T; LANES]) -> __m256 + Copy,
+) {
     let (quads, rest) = out.as_chunks_mut::<4>();
     let done = quads.len() * 4;
     for (i, quad) in quads.iter_mut().enumerate() {
-        *quad = dot_rows::<4>(q, rows, i * 4);
+        *quad = dot_rows(q, rows, i * 4, load);
     }
     for (i, out) in rest.iter_mut().enumerate() {
-        [*out] = dot_rows::<1>(q, rows, done + i);
+        [*out] = dot_rows(q, rows, done + i, load);
     }
 }
 
 /// Dot products of `q` with `M` rows: each load of `q` serves all of them.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,f16c,fma")]
 #[inline]
-fn dot_rows<const M: usize>(q: &[f32], rows: Rows<'_>, first: usize) -> [f32; M] {
+fn dot_rows<const M: usize, T: Copy + Default>(
+    q: &[f32],
+    rows: Rows<'_, T>,
+    first: usize,
+    load: impl Fn(&[T; LANES]) -> __m256,
+) -> [f32; M] {
     let (q, q_tail) = q.as_chunks::<LANES>();
     let mut whole = [&[][..]; M];
-    let mut out = [0.0; M];
-    for (i, (whole, out)) in whole.iter_mut().zip(&mut out).enumerate() {
-        let (chunks, tail) = rows.row(first + i).as_chunks::<LANES>();
-        *whole = chunks;
-        *out = scalar::tail_dot(q_tail, tail);
+    for (i, whole) in whole.iter_mut().enumerate() {
+        *whole = rows.row(first + i).as_chunks::<LANES>().0;
     }
     let mut sums = [_mm256_setzero_ps(); M];
     for (group, q) in q.iter().enumerate() {
         let q = load_f32x8(q);
         for (sum, row) in sums.iter_mut().zip(&whole) {
-            *sum = _mm256_fmadd_ps(q, load_f32x8(&row[group]), *sum);
+            *sum = _mm256_fmadd_ps(q, load(&row[group]), *sum);
         }
     }
+    if !q_tail.is_empty() {
+        let q = load_f32x8(&padded(q_tail));
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let tail = rows.row(first + i).as_chunks::<LANES>().1;
+            *sum = _mm256_fmadd_ps(q, load(&padded(tail)), *sum);
+        }
+    }
+    let mut out = [0.0; M];
     for (out, &sum) in out.iter_mut().zip(&sums) {
-        *out += sum_f32x8(sum);
+        *out = sum_f32x8(sum);
     }
     out
 }
 
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn mix(weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
+#[target_feature(enable = "avx2,f16c,fma")]
+#[inline]
+fn mix_of<T: Copy + Default>(
+    weights: &[f32],
+    rows: Rows<'_, T>,
+    out: &mut [f32],
+    load: impl Fn(&[T; LANES]) -> __m256 + Copy,
+) {
     let mut column = 0;
     while out.len() - column >= LANES {
         column += match out.len() - column {
-            64.. => mix_columns::<8>(weights, rows, column, out),
-            32.. => mix_columns::<4>(weights, rows, column, out),
-            _ => mix_columns::<1>(weights, rows, column, out),
+            64.. => mix_columns::<8, T>(weights, rows, column, out, load),
+            32.. => mix_columns::<4, T>(weights, rows, column, out, load),
+            _ => mix_columns::<1, T>(weights, rows, column, out, load),
         };
     }
-    scalar::mix(weights, rows, column, out);
+    if column < out.len() {
+        let mut sum = _mm256_setzero_ps();
+        for (i, &weight) in weights.iter().enumerate() {
+            let tail = load(&padded(&rows.row(i)[column..]));
+            sum = _mm256_fmadd_ps(_mm256_set1_ps(weight), tail, sum);
+        }
+        let mut sums = [0.0; LANES];
+        store_f32x8(&mut sums, sum);
+        for (out, sum) in out[column..].iter_mut().zip(sums) {
+            *out += sum;
+        }
+    }
 }
 
 /// `V` vectors of columns, summed in registers. Returns the number of columns.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,f16c,fma")]
 #[inline]
-fn mix_columns<const V: usize>(
+fn mix_columns<const V: usize, T>(
     weights: &[f32],
-    rows: Rows<'_>,
+    rows: Rows<'_, T>,
     column: usize,
     out: &mut [f32],
+    load: impl Fn(&[T; LANES]) -> __m256,
 ) -> usize {
     let mut sums = [_mm256_setzero_ps(); V];
     for (i, &weight) in weights.iter().enumerate() {
         let weight = _mm256_set1_ps(weight);
         let row = rows.row(i)[column..][..V * LANES].as_chunks::<LANES>().0;
         for (sum, row) in sums.iter_mut().zip(row) {
-            *sum = _mm256_fmadd_ps(weight, load_f32x8(row), *sum);
+            *sum = _mm256_fmadd_ps(weight, load(row), *sum);
         }
     }
     let out = out[column..][..V * LANES].as_chunks_mut::<LANES>().0;
@@ -189,4 +244,12 @@ fn mix_columns<const V: usize>(
         store_f32x8(out, _mm256_add_ps(load_f32x8(out), sum));
     }
     V * LANES
+}
+
+/// A last, short vector, filled up with zeros.
+#[inline]
+fn padded<T: Copy + Default>(tail: &[T]) -> [T; LANES] {
+    let mut vector = [T::default(); LANES];
+    vector[..tail.len()].copy_from_slice(tail);
+    vector
 }
