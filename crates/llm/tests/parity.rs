@@ -6,9 +6,13 @@
 //! the rms of 32 normal values that is 0.6 % of the activation, and so of the product. Each of the
 //! `2 * layers + 1` sums into the residual stream and the output adds one such error (down to two
 //! in a row), so the logits are off by about `0.006 * sqrt(2 * (2 * layers + 1))` of their
-//! standard deviation: 2.6 % for four layers. Twice that is allowed as rms, and ten times (a
-//! five-sigma outlier among 120,832 values) as the largest difference. Weights that are not
-//! quantized leave only the f16 cache: 2^-11 relative, a tenth of the above with room.
+//! standard deviation: 2.5 % for four layers. That is the bound of the rms; the largest of 120,832
+//! differences may be six times as much. Weights that are not quantized leave only the f16 cache,
+//! 2^-11 relative: a tenth of the above with room.
+//!
+//! Greedy tokens are compared along the exact continuation, at every step whose exact margin is
+//! more than twice the largest difference that the prompt's logits show: the best two logits may
+//! move towards each other by that much.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +67,7 @@ fn difference(got: &[f32], want: &[f32]) -> Spread {
 fn bound(name: &str, layers: usize) -> (f64, f64) {
     let step = 0.006 * (2.0 * (2 * layers + 1) as f64).sqrt();
     let exact = ["-f16", "-bf16"].iter().any(|format| name.contains(format));
-    if exact { (0.2 * step, step) } else { (2.0 * step, 10.0 * step) }
+    if exact { (0.1 * step, 0.6 * step) } else { (step, 6.0 * step) }
 }
 
 fn best(logits: &[f32]) -> u32 {
@@ -71,18 +75,26 @@ fn best(logits: &[f32]) -> u32 {
     best.try_into().unwrap()
 }
 
-/// Greedy tokens agree while the exact margin is larger than what two logits may move together.
-fn check_greedy(session: &mut Session<'_>, oracle: &Oracle, logits: &[f32], slack: f64) -> usize {
+/// Returns the numbers of steps that agree, and of steps that have to.
+fn check_greedy(
+    session: &mut Session<'_>,
+    oracle: &Oracle,
+    logits: &[f32],
+    slack: f64,
+) -> (usize, usize) {
     let mut logits = logits.to_vec();
+    let (mut agree, mut clear) = (0, 0);
     for (step, (&want, &margin)) in oracle.exact_greedy.iter().zip(&oracle.exact_margin).enumerate()
     {
-        if f64::from(margin) <= slack {
-            return step;
+        let got = best(&logits);
+        agree += usize::from(got == want);
+        if f64::from(margin) > slack {
+            clear += 1;
+            assert_eq!(got, want, "step {step}, margin {margin}, slack {slack}");
         }
-        assert_eq!(best(&logits), want, "step {step}, margin {margin}");
         logits = session.feed(&[want]).unwrap();
     }
-    oracle.exact_greedy.len()
+    (agree, clear)
 }
 
 fn check(path: &Path, oracle: &Oracle, prompt: &str) {
@@ -108,11 +120,11 @@ fn check(path: &Path, oracle: &Oracle, prompt: &str) {
     );
     assert!(spread.rms <= rms * std, "{name}: rms {} > {}", spread.rms, rms * std);
     assert!(spread.max <= max * std, "{name}: max {} > {}", spread.max, max * std);
-    // Both of the best two may move.
-    let slack = 2.0 * max * std;
     let vocab = model.info().vocab;
-    let steps = check_greedy(&mut session, oracle, &got[got.len() - vocab..], slack.min(0.25));
-    println!("{name}: {steps} greedy tokens agree");
+    let last = &got[got.len() - vocab..];
+    let (agree, clear) = check_greedy(&mut session, oracle, last, 2.0 * spread.max);
+    println!("{name}: {agree} of 24 greedy tokens agree, {clear} have to");
+    assert!(clear > 0, "{name}: nothing was compared");
 }
 
 #[test]
