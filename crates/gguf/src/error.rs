@@ -367,6 +367,19 @@ pub enum Error {
         /// Number of parts.
         count: u64,
     },
+    /// One part of a split model was given as bytes.
+    #[error(
+        "{file}: is part {part} of {count} of a split model; save the parts as files and open the \
+         first"
+    )]
+    SplitInMemory {
+        /// The file.
+        file: Arc<str>,
+        /// Its number, from 1.
+        part: u64,
+        /// Number of parts.
+        count: u64,
+    },
     /// A tensor's data had another length than its shape and type demand.
     #[error("{file}: tensor `{tensor}` needs {expected} bytes of data, {found} were given")]
     DataLength {

@@ -70,7 +70,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// Any [`Error`] of a damaged file; [`Error::SplitName`] if it is one part of several.
+    /// Any [`Error`] of a damaged file; [`Error::SplitInMemory`] if it is one part of several.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -83,7 +83,7 @@ impl File {
         let name: Arc<str> = "<memory>".into();
         let header = header::parse(&bytes, &name, 0)?;
         if let Some(split) = Split::of(&header.metadata)? {
-            return Err(Error::SplitName { file: name, count: split.count });
+            return Err(split.in_memory(&name));
         }
         Self::new(name, bytes, header, AccessUsed::Given)
     }

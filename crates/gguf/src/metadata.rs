@@ -41,9 +41,10 @@ impl Metadata {
 
     /// Appends an entry; a key that is there already is an error.
     pub(crate) fn push(&mut self, key: Arc<str>, value: Value) -> Result<(), Error> {
-        if self.index.insert(Arc::clone(&key), self.entries.len()).is_some() {
+        if self.contains(&key) {
             return Err(Error::DuplicateKey { file: Arc::clone(&self.file), key: (&*key).into() });
         }
+        self.index.insert(Arc::clone(&key), self.entries.len());
         self.entries.push((key, value));
         Ok(())
     }

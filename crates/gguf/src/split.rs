@@ -66,6 +66,11 @@ impl Split {
         Error::SplitName { file: Arc::clone(file), count: self.count }
     }
 
+    pub(crate) fn in_memory(self, file: &Arc<str>) -> Error {
+        let part = self.no.saturating_add(1);
+        Error::SplitInMemory { file: Arc::clone(file), part, count: self.count }
+    }
+
     /// Turns "no such file" into an error that says which part is missing.
     pub(crate) fn missing_part(self, error: Error, first: &Arc<str>, part: u64) -> Error {
         match error {

@@ -158,12 +158,14 @@ impl<'a> Writer<'a> {
             let (file, limit) = (Arc::clone(&self.file), crate::MAX_ARRAY_DEPTH);
             return Err(Error::NestedTooDeep { file, key: key.into(), limit });
         }
+        let mut alignment = self.alignment;
         if key == "general.alignment" {
             let mut probe = Metadata::new(Arc::clone(&self.file));
             probe.push(key.into(), value.clone())?;
-            self.alignment = crate::header::alignment(&probe, &self.file)? as u64;
+            alignment = crate::header::alignment(&probe, &self.file)? as u64;
         }
         self.metadata.push(key.into(), value)?;
+        self.alignment = alignment;
         Ok(self)
     }
 
@@ -456,7 +458,7 @@ impl Temporary {
     fn beside(path: &Path) -> io::Result<(fs::File, Self)> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!(".gguf-{}-{number}.tmp", std::process::id());
+        let temporary = format!(".{}-{number}.gguf.tmp", std::process::id());
         let path = path.with_file_name(temporary);
         // Only a file that this call created is ever removed.
         let file = fs::File::create_new(&path)?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fucina_dtype::DType;
-use fucina_gguf::{Access, AccessUsed, File};
+use fucina_gguf::{Access, AccessUsed, File, Writer};
 
 fn austen() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/assets/austen-q8_0.gguf")
@@ -53,4 +53,47 @@ fn tensor_data_is_the_same_bytes_mapped_read_or_given() {
             assert_eq!(other.tensor_data(theirs).unwrap(), expected);
         }
     }
+}
+
+/// Everything in `file`, written again.
+fn rewritten(file: &File) -> bytes::Bytes {
+    let mut writer = Writer::new();
+    writer.version(file.version()).expect("a version that was read");
+    for (key, value) in file.metadata().iter() {
+        writer.set(key, value.clone()).expect("an entry that was read");
+    }
+    for info in file.tensors() {
+        let data = file.tensor_data(info).expect("a listed tensor has data");
+        let (name, id) = (info.name(), info.ggml_type());
+        writer.tensor_ggml(name, id, info.shape(), data).expect("a tensor that was read");
+    }
+    writer.to_bytes().expect("memory takes everything")
+}
+
+/// The file was written by another implementation, so this checks the writer as much as the reader.
+#[test]
+fn the_embedded_model_is_written_again_byte_for_byte() {
+    let file = File::open(austen()).unwrap();
+    assert!(rewritten(&file) == std::fs::read(austen()).unwrap());
+}
+
+#[test]
+fn every_oracle_model_opens_and_is_written_again_byte_for_byte() {
+    let test = "every_oracle_model_opens_and_is_written_again_byte_for_byte";
+    let Some(oracles) = fucina_testkit::oracles_dir(test) else { return };
+    let mut opened = 0;
+    for entry in std::fs::read_dir(oracles.join("models")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "gguf") {
+            continue;
+        }
+        let file = File::open(&path).unwrap();
+        assert!(!file.tensors().is_empty());
+        for info in file.tensors() {
+            assert!(info.dtype().is_ok(), "{}: {}", path.display(), info.type_name());
+        }
+        assert!(rewritten(&file) == std::fs::read(&path).unwrap(), "{}", path.display());
+        opened += 1;
+    }
+    assert!(opened > 0, "no models in {}", oracles.display());
 }

@@ -4,4 +4,5 @@
 
 pub(crate) mod cases;
 pub(crate) mod exercise;
+pub(crate) mod folder;
 pub(crate) mod raw;
