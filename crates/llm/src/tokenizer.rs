@@ -1,7 +1,7 @@
 //! Byte-level BPE: text to token ids and back, from what a GGUF file carries.
 //!
-//! Encoding: literal tokens are found first ([`special`]), the text between is cut into words
-//! ([`split`]), and the bytes of each word are merged by rank ([`merges`]). Time is linear in the
+//! Encoding: literal tokens are found first (`special`), the text between is cut into words
+//! (`split`), and the bytes of each word are merged by rank (`merges`). Time is linear in the
 //! text but for the logarithm of the longest word.
 //!
 //! Texts are not normalized: a letter and its combining accent stay two characters, as GGUF
@@ -24,6 +24,7 @@ mod alphabet;
 mod build;
 mod error;
 mod gguf;
+mod hash;
 mod merges;
 mod special;
 mod split;

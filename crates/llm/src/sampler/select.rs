@@ -48,9 +48,16 @@ pub(super) fn all(logits: &[f32]) -> impl Iterator<Item = Candidate> + '_ {
 ///
 /// Panics if there are no logits.
 pub(super) fn best(logits: &[f32]) -> Candidate {
-    all(logits)
-        .reduce(|best, next| if next.logit > best.logit { next } else { best })
-        .expect("there are logits")
+    // Lane by lane, so that it runs in vectors; then the first that has the highest logit.
+    let mut lanes = [f32::MIN; 16];
+    let (chunks, rest) = logits.as_chunks::<16>();
+    for chunk in chunks {
+        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+            *lane = if logit > *lane { logit } else { *lane };
+        }
+    }
+    let top = lanes.iter().chain(rest).fold(f32::MIN, |top, &logit| top.max(logit));
+    all(logits).find(|candidate| candidate.logit == top).expect("there are logits")
 }
 
 /// The highest logit of `candidates`, or minus infinity.

@@ -5,7 +5,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::hash::{BuildHasher, Hasher, RandomState};
+
+use super::hash::SeededState;
 
 /// "No rank" and "no neighbour". Real ranks and positions are smaller.
 const NONE: u32 = u32::MAX;
@@ -148,54 +149,6 @@ fn entry(rank: u32, at: u32) -> u64 {
 #[expect(clippy::cast_possible_truncation, reason = "takes an entry apart again")]
 fn split(entry: u64) -> (u32, u32) {
     ((entry >> 32) as u32, entry as u32)
-}
-
-/// Hashes pairs of ids by one wide multiplication with a seed that a file cannot know, so that a
-/// crafted vocabulary cannot make lookups slow. The default hasher is safe too, but three times
-/// the work for an eight-byte key.
-#[derive(Debug, Clone)]
-struct SeededState {
-    mix: u64,
-    multiplier: u64,
-}
-
-impl SeededState {
-    fn new() -> Self {
-        let random = RandomState::new();
-        Self { mix: random.hash_one(0u8), multiplier: random.hash_one(1u8) | 1 }
-    }
-}
-
-impl BuildHasher for SeededState {
-    type Hasher = SeededHasher;
-
-    fn build_hasher(&self) -> SeededHasher {
-        SeededHasher { hash: self.mix, multiplier: self.multiplier }
-    }
-}
-
-#[derive(Debug)]
-struct SeededHasher {
-    hash: u64,
-    multiplier: u64,
-}
-
-impl Hasher for SeededHasher {
-    fn finish(&self) -> u64 {
-        self.hash
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "folds both halves of the product")]
-    fn write_u64(&mut self, key: u64) {
-        let product = u128::from(key ^ self.hash) * u128::from(self.multiplier);
-        self.hash = (product >> 64) as u64 ^ product as u64;
-    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 //! Invariant: every token's bytes lie in one arena; `ends` is ascending and has one entry for
 //! each id. Nothing here knows about merges or text.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher};
 
 use super::alphabet;
 use super::error::Error;
+use super::hash::SeededState;
 
 /// What kind of token an id stands for (`tokenizer.ggml.token_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,14 +161,14 @@ impl Tokens {
 pub(super) struct TextIndex {
     /// `id + 1`, or 0 for a free slot. The length is a power of two, at most half full.
     slots: Vec<u32>,
-    hasher: RandomState,
+    hasher: SeededState,
 }
 
 impl TextIndex {
     /// An index with room for `len` ids.
     pub(super) fn with_capacity(len: usize) -> Self {
         let slots = (2 * len.max(1)).next_power_of_two();
-        Self { slots: vec![0; slots], hasher: RandomState::new() }
+        Self { slots: vec![0; slots], hasher: SeededState::new() }
     }
 
     /// Adds `id` with the text `key`, unless an id with that text is there: then returns it.
@@ -193,8 +194,10 @@ impl TextIndex {
     /// The slot that holds `key` or, if none does, the free one where it belongs.
     fn slot<'t>(&self, key: &[u8], text_of: impl Fn(u32) -> &'t [u8]) -> usize {
         let mask = self.slots.len() - 1;
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
         #[expect(clippy::cast_possible_truncation, reason = "a hash; only its low bits are used")]
-        let mut slot = self.hasher.hash_one(key) as usize & mask;
+        let mut slot = hasher.finish() as usize & mask;
         while let Some(id) = self.slots[slot].checked_sub(1) {
             if text_of(id) == key {
                 break;

@@ -87,15 +87,3 @@ fn working_memory_is_reused_without_a_trace() {
         assert_eq!(out, naive(&[(0, 0, 1), (1, 1, 2)], &vec![0; len]), "{len} symbols");
     }
 }
-
-#[test]
-fn the_hash_spreads_neighbouring_pairs() {
-    use std::hash::BuildHasher;
-    let state = super::SeededState::new();
-    let low_bits = |left, right| state.hash_one(super::key(left, right)) & 0xffff;
-    let hashes: std::collections::HashSet<u64> =
-        (0..256).flat_map(|left| (0..256).map(move |right| low_bits(left, right))).collect();
-    // 65,536 balls in as many bins leave 1 - 1/e of the bins hit, about 41,427; the standard
-    // deviation is about 100. A hash that drops half of the key would hit far fewer.
-    assert!(hashes.len() > 39_000, "only {} of 65536 values", hashes.len());
-}
