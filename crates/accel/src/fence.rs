@@ -22,17 +22,16 @@ pub(crate) struct Readers {
 impl Readers {
     /// Adds a command that reads `range`.
     ///
-    /// A newer command of a lane finishes after the older ones, so it stands for them, and for
-    /// what they read.
+    /// A later command of a lane finishes after the earlier ones, so it stands for them, and for
+    /// what they read. Later means its place in the queue: threads that submit at the same time
+    /// may arrive here in another order.
     pub(crate) fn add(&mut self, ticket: Ticket, range: Range<usize>) {
         self.sweep();
-        let old = self.readers.iter_mut().find(|old| old.ticket.lane() == ticket.lane());
-        match old {
-            Some(old) => {
-                old.range = old.range.start.min(range.start)..old.range.end.max(range.end);
-                old.ticket = ticket;
-            }
-            None => self.readers.push(Reader { ticket, range }),
+        let known = self.readers.iter_mut().find(|known| known.ticket.lane() == ticket.lane());
+        let Some(known) = known else { return self.readers.push(Reader { ticket, range }) };
+        known.range = known.range.start.min(range.start)..known.range.end.max(range.end);
+        if known.ticket.place() < ticket.place() {
+            known.ticket = ticket;
         }
     }
 

@@ -32,6 +32,8 @@ use device::{Dependency, DeviceBuffer, HostBytes, Input, Job};
 use kernels::Kernel;
 use lane::{Lane, Shared};
 
+#[cfg(loom)]
+pub use manual::Witness;
 pub use manual::{Manual, ManualProvider};
 
 /// How a [`ReferenceProvider`] behaves. The default is a quick device without faults.
@@ -216,7 +218,7 @@ impl Provider for ReferenceProvider {
         let out = self.allocate(out_bytes)?;
         let job = Job::new(kernel, inputs, Arc::clone(&out), plan);
         let bounds = (self.config.max_in_flight, self.config.max_in_flight_bytes);
-        lane.push(job, bounds, &self.shared)?;
+        let place = lane.push(job, bounds, &self.shared)?;
 
         // The device has the command: from here on nothing declines.
         self.keep_uploads(call, uploads);
@@ -224,7 +226,7 @@ impl Provider for ReferenceProvider {
         self.budget.track(&copy);
         let command = Arc::new(Command { out, shared: Arc::clone(&self.shared) });
         let lane = self.id.device(0).lane(lane_index);
-        Ok(Submission::new(lane, command).with_output_copy(copy))
+        Ok(Submission::new(lane, place, command).with_output_copy(copy))
     }
 
     fn synchronize(&self) {

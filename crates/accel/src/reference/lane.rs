@@ -144,13 +144,14 @@ impl Lane {
         held(&self.queue).has_room(max_in_flight)
     }
 
-    /// Takes a job, if that keeps the number and the bytes in flight within `bounds`.
+    /// Takes a job, if that keeps the number and the bytes in flight within `bounds`. Returns its
+    /// number, which grows along the queue.
     pub(super) fn push(
         &self,
         mut job: Job,
         bounds: (usize, usize),
         shared: &Shared,
-    ) -> Result<(), Decline> {
+    ) -> Result<u64, Decline> {
         let mut queue = held(&self.queue);
         queue.has_room(bounds.0)?;
         let mut in_flight = held(&shared.in_flight);
@@ -160,12 +161,13 @@ impl Lane {
         in_flight.commands += 1;
         in_flight.bytes += job.bytes;
         drop(in_flight);
-        job.number = shared.counters.submitted.fetch_add(1, Ordering::Relaxed);
+        let number = shared.counters.submitted.fetch_add(1, Ordering::Relaxed);
+        job.number = number;
         queue.jobs.push_back(job);
         queue.unfinished += 1;
         drop(queue);
         self.changed.notify_all();
-        Ok(())
+        Ok(number)
     }
 
     /// The thread ends when the queue is empty.

@@ -30,6 +30,30 @@ pub struct Manual {
     end: Completion,
     retires: AtomicUsize,
     publishes: AtomicUsize,
+    #[cfg(loom)]
+    bytes: Witness,
+}
+
+/// Stands for bytes in a model: the checker reports accesses that nothing orders.
+#[cfg(loom)]
+#[derive(Debug, Default)]
+pub struct Witness(loom::cell::UnsafeCell<()>);
+
+// SAFETY: there is no byte to race for; the model checker watches the accesses.
+#[cfg(loom)]
+unsafe impl Sync for Witness {}
+
+#[cfg(loom)]
+impl Witness {
+    /// Reads the bytes.
+    pub fn read(&self) {
+        self.0.with(|_| ());
+    }
+
+    /// Writes the bytes.
+    pub fn write(&self) {
+        self.0.with_mut(|_| ());
+    }
 }
 
 impl Default for ManualProvider {
@@ -91,6 +115,17 @@ impl ManualProvider {
         self.commands()[number].retires.load(Ordering::Relaxed)
     }
 
+    /// Reads the output of command `number` as the host does, for the model checker.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such command.
+    #[cfg(loom)]
+    pub fn look(&self, number: usize) {
+        let command = Arc::clone(&self.commands()[number]);
+        command.bytes.read();
+    }
+
     fn commands(&self) -> MutexGuard<'_, Vec<Arc<Manual>>> {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,12 +153,15 @@ impl Provider for ManualProvider {
             end: Completion::default(),
             retires: AtomicUsize::new(0),
             publishes: AtomicUsize::new(0),
+            #[cfg(loom)]
+            bytes: Witness::default(),
         });
+        let place = commands.len() as u64;
         commands.push(Arc::clone(&command));
         let device = self.id.device(0);
         let copy = DeviceCopy::new(device, 0..out_bytes, Arc::clone(&command) as _);
         let lane = device.lane(self.lane.load(Ordering::Relaxed));
-        Ok(Submission::new(lane, command).with_output_copy(copy))
+        Ok(Submission::new(lane, place, command).with_output_copy(copy))
     }
 }
 
@@ -142,6 +180,8 @@ unsafe impl InFlight for Manual {
     unsafe fn publish(&self, out: NonNull<[u8]>) -> Result<(), CommandError> {
         self.publishes.fetch_add(1, Ordering::Relaxed);
         self.end.wait()?;
+        #[cfg(loom)]
+        self.bytes.write();
         // SAFETY: the caller owns `out` for the call.
         unsafe { out.cast::<u8>().write_bytes(self.fill, out.len()) };
         Ok(())
