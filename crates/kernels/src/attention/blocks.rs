@@ -64,6 +64,7 @@ pub(super) fn run(
 ) {
     kv.k.assert_valid();
     kv.v.assert_valid();
+    q.assert_valid(kv.k.dim);
     assert_eq!(kv.k.len, kv.v.len, "keys and values differ in number");
     assert!(kv.k.dim > 0 && kv.v.dim > 0, "keys and values have elements");
     let width = kv.v.dim.next_multiple_of(GROUP);

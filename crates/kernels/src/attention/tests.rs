@@ -254,7 +254,7 @@ fn offsets_shift_the_mask() {
 
 #[test]
 fn windows_of_every_size_are_right() {
-    for window in (1..=9).chain([31, 32, 33, 63, 64, 65, 99, 100, 101, 500]) {
+    for window in (0..=9).chain([31, 32, 33, 63, 64, 65, 99, 100, 101, 500]) {
         for rows in [1, 2, 40] {
             let mut case = Case::causal(rows, 100, 8);
             case.params.window = Some(window);
@@ -348,6 +348,42 @@ fn data_agrees(got: &[f32], want: &[f32], isa: Isa) {
         let bound = 2.0 * (64.0 + 8.0) * U * 5.0;
         let error = (f64::from(got) - f64::from(want)).abs();
         assert!(error <= bound, "{}[{i}]: {got} became {want}", isa.name());
+    }
+}
+
+/// Minus infinity in a score, as a mask made of values would put it there, weighs nothing.
+#[test]
+fn scores_of_minus_infinity_weigh_nothing() {
+    for rows in [1, 8] {
+        let case = Case::plain(rows, 80, 8);
+        let mut data = Data::new(&case, 10);
+        data.q.fill(1.0);
+        // The whole first block, and a part of the second.
+        for key in 0..70 {
+            data.k.set(key, f32::NEG_INFINITY);
+        }
+        for isa in Isa::available() {
+            let queries = data.queries(&case);
+            let seen = |start: usize| {
+                let (k, v) =
+                    (data.k.view(start, 80 - start, true), data.v.view(start, 80 - start, true));
+                let mut out = vec![f32::NAN; rows * 8];
+                let mut scratch = vec![f32::NAN; scratch_len(8, 8)];
+                attend(isa, &case.params, &queries, &Kv { k, v, start }, &mut out, &mut scratch);
+                out
+            };
+            data_agrees(&seen(0), &seen(70), isa);
+        }
+        for key in 70..80 {
+            data.k.set(key, f32::NEG_INFINITY);
+        }
+        for isa in Isa::available() {
+            assert!(data.run(isa, &case).iter().all(|&x| x == 0.0), "{}", isa.name());
+        }
+        data.k.set(33, f32::NAN);
+        for isa in Isa::available() {
+            assert!(data.run(isa, &case).iter().all(|x| x.is_nan()), "{}", isa.name());
+        }
     }
 }
 
@@ -445,4 +481,13 @@ fn a_view_beyond_its_data_is_refused() {
     let kv = Kv { k, v: k, start: 0 };
     let mut scratch = vec![0.0; scratch_len(8, 8)];
     attend(Isa::Scalar, &case.params, &data.queries(&case), &kv, &mut [0.0; 8], &mut scratch);
+}
+
+#[test]
+#[should_panic(expected = "query rows 0..9")]
+fn queries_beyond_their_data_are_refused() {
+    let mut case = Case::plain(4, 9, 8);
+    let data = Data::new(&case, 1);
+    case.rows = 0..9;
+    data.run(Isa::Scalar, &case);
 }

@@ -35,14 +35,19 @@ pub struct KvView<'a> {
     pub dim: usize,
 }
 
+/// Whether `len` rows fit into `data_len` elements.
+fn fits(len: usize, row_stride: usize, dim: usize, data_len: usize) -> bool {
+    let needed = match len {
+        0 => Some(0),
+        len => (len - 1).checked_mul(row_stride).and_then(|n| n.checked_add(dim)),
+    };
+    needed.is_some_and(|needed| needed <= data_len)
+}
+
 impl KvView<'_> {
     pub(super) fn assert_valid(&self) {
-        let needed = match self.len {
-            0 => Some(0),
-            len => (len - 1).checked_mul(self.row_stride).and_then(|n| n.checked_add(self.dim)),
-        };
         assert!(
-            needed.is_some_and(|needed| needed <= self.data.len()),
+            fits(self.len, self.row_stride, self.dim, self.data.len()),
             "{} rows of {} with stride {} reach beyond {} elements",
             self.len,
             self.dim,
@@ -72,4 +77,16 @@ pub struct Queries<'a> {
     pub row_stride: usize,
     /// Which rows to compute. Row `i` is the query at position `q_offset + i`.
     pub rows: Range<usize>,
+}
+
+impl Queries<'_> {
+    pub(super) fn assert_valid(&self, dim: usize) {
+        assert!(
+            self.rows.is_empty() || fits(self.rows.end, self.row_stride, dim, self.data.len()),
+            "query rows {:?} of {dim} with stride {} reach beyond {} elements",
+            self.rows,
+            self.row_stride,
+            self.data.len()
+        );
+    }
 }
