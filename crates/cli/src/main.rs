@@ -1,1 +1,32 @@
-fn main() {}
+//! The `fucina` command. Text and tables go to standard output, everything else to standard error.
+//!
+//! Each command is a file. [`exit`] holds the exit codes.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod doctor;
+mod exit;
+mod inspect;
+mod output;
+mod progress;
+mod run;
+mod signals;
+mod source;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use args::Command;
+
+fn main() -> ExitCode {
+    let start = Instant::now();
+    let result = args::parse().and_then(|command| match command {
+        Command::Run(args) => run::run(&args, start),
+        Command::Bench(args) => bench::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+    });
+    exit::report(result).into()
+}

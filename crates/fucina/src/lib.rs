@@ -42,7 +42,7 @@ pub use providers::{Found, default_providers};
 /// # Errors
 ///
 /// Fails if a variable holds a value that it does not take.
-pub fn runtime() -> Result<Runtime, ConfigError> {
+pub fn runtime() -> std::result::Result<Runtime, ConfigError> {
     let builder = Runtime::builder().config(Config::from_env()?);
     default_providers()
         .into_iter()

@@ -1,0 +1,232 @@
+//! `fucina run`: a prompt in, its continuation out.
+
+mod record;
+
+use std::ffi::OsString;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::{self, Read as _, Write as _};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use fucina::llm::sampler::Sampler;
+use fucina::llm::tokenizer::{Bos, Special};
+use fucina::llm::{self, DEFAULT_CONTEXT, Event, GenerateOptions, Model, generate};
+
+use crate::args::RunArgs;
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::progress::Progress;
+use crate::signals;
+use crate::source::{self, Source};
+use record::Record;
+
+/// Tokens that the embedded model generates unless told otherwise: it hardly ever ends a text.
+const EMBEDDED_TOKENS: usize = 128;
+
+/// Runs the command. `start` is when the program started.
+pub(crate) fn run(args: &RunArgs, start: Instant) -> anyhow::Result<Exit> {
+    signals::install()?;
+    let config = args.sampling.config(random_seed);
+    let sampler = Sampler::new(config).map_err(|error| Failure::usage(error.to_string()))?;
+    let (source, prompt) = words(&args.words)?;
+    let prompt = read_prompt(prompt)?;
+    let rt = source::runtime(args.threads)?;
+    let model = load(&rt, &source, args.quiet)?;
+    let special = if args.special { Special::Parse } else { Special::Plain };
+    let ids = model.tokenizer().encode(&prompt, special, Bos::Auto)?;
+    let max_tokens = args.max_tokens.or(source.is_embedded().then_some(EMBEDDED_TOKENS));
+    let job = Job { args, model: &model, prompt: &prompt, ids: &ids, max_tokens, start };
+    let (printer, generated) = job.generate(sampler)?;
+    if printer.closed {
+        return Ok(Exit::Ok);
+    }
+    let record = Record::new(&job, &source, &config, &printer, &generated);
+    if args.json {
+        output::print_json(&record)?;
+    }
+    if !args.quiet {
+        output::line(&record.summary());
+    }
+    Ok(if generated.stop == llm::Stop::Cancelled { Exit::Interrupted } else { Exit::Ok })
+}
+
+/// Loads a model, with a progress bar, and says what is odd about it.
+pub(crate) fn load(rt: &fucina::Runtime, source: &Source, quiet: bool) -> anyhow::Result<Model> {
+    let file = source.open()?;
+    let progress = Progress::new("loading", true, quiet);
+    let model = Model::load(rt, &file, &|done, total| progress.set(done, total))?;
+    progress.finish();
+    if !quiet {
+        for warning in &model.info().tokenizer_warnings {
+            output::warning(&warning.to_string());
+        }
+        if let [first, ..] = &*model.info().unused_tensors {
+            let count = model.info().unused_tensors.len();
+            output::warning(&format!("{count} tensors of the file are not used, first `{first}`"));
+        }
+    }
+    Ok(model)
+}
+
+/// The model and the prompt of the arguments.
+fn words(words: &[OsString]) -> anyhow::Result<(Source, &OsString)> {
+    match words {
+        [prompt] => {
+            let path = PathBuf::from(prompt);
+            if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) {
+                let path = path.display();
+                let message = format!(
+                    "`{path}` is a model and the prompt is missing; give a text \
+                    after it, or `-` to read one from standard input"
+                );
+                return Err(Failure::usage(message).into());
+            }
+            Ok((Source::Embedded, prompt))
+        }
+        [model, prompt] => Ok((Source::Path(PathBuf::from(model)), prompt)),
+        _ => Err(Failure::usage("one or two arguments are expected: [MODEL] PROMPT").into()),
+    }
+}
+
+fn read_prompt(word: &OsString) -> anyhow::Result<String> {
+    let text = if word == "-" {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes).context("could not read standard input")?;
+        let mut text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            Failure::input(format!(
+                "standard input is not UTF-8 from byte {at} on; convert it first"
+            ))
+        })?;
+        // Files and `echo` end with a line break that is not meant.
+        if text.ends_with('\n') {
+            text.truncate(text.len() - if text.ends_with("\r\n") { 2 } else { 1 });
+        }
+        text
+    } else {
+        let text = word.to_str().ok_or_else(|| {
+            Failure::input("the prompt is not UTF-8; convert it, or pass it through a file and `-`")
+        })?;
+        text.to_owned()
+    };
+    if text.is_empty() {
+        return Err(Failure::input("the prompt is empty; give some text to continue").into());
+    }
+    Ok(text)
+}
+
+/// A number that differs from run to run: the standard library seeds its hash maps with such.
+fn random_seed() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish() >> 32
+}
+
+/// One generation and what it needs.
+struct Job<'a> {
+    args: &'a RunArgs,
+    model: &'a Model,
+    prompt: &'a str,
+    ids: &'a [u32],
+    max_tokens: Option<usize>,
+    start: Instant,
+}
+
+impl Job<'_> {
+    fn generate(&self, mut sampler: Sampler) -> anyhow::Result<(Printer, llm::Generated)> {
+        let args = self.args;
+        let mut session = self.model.session(Some(self.context()))?;
+        let mut printer = Printer { live: !args.json, ..Printer::default() };
+        let options =
+            GenerateOptions::default().max_tokens(self.max_tokens).ignore_end(args.ignore_eos);
+        let progress = Progress::new("prompt", false, args.quiet);
+        signals::begin();
+        // Not before it is known that the prompt fits: standard output stays empty on an error.
+        let fits = self.ids.len() <= session.context();
+        if fits && !args.no_echo && !args.json {
+            printer.write(self.prompt);
+        }
+        let on_event = &mut |event: Event<'_>| {
+            match event {
+                Event::Prompt { done, total } => progress.set(done as u64, total as u64),
+                Event::Token { id, text } => {
+                    progress.finish();
+                    printer.token(id, text, self.start);
+                }
+                Event::Tail { text } => printer.tail(text),
+            }
+            if printer.failed() || signals::stop_asked() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let generated = generate(&mut session, self.ids, &mut sampler, &options, on_event);
+        if printer.started && !printer.text.ends_with('\n') {
+            printer.end_line();
+        }
+        if let Some(error) = printer.error.take() {
+            return Err(anyhow::Error::new(error).context("could not write to standard output"));
+        }
+        Ok((printer, generated?))
+    }
+
+    /// Size of the context: what was asked for, or what is needed.
+    fn context(&self) -> usize {
+        let needed = self.ids.len().saturating_add(self.max_tokens.unwrap_or(0));
+        let limit = self.model.info().context;
+        self.args.ctx.unwrap_or_else(|| needed.max(DEFAULT_CONTEXT).min(limit))
+    }
+}
+
+/// Writes text as it comes and remembers it.
+#[derive(Default)]
+struct Printer {
+    /// Whether to write at all before the end.
+    live: bool,
+    /// Something was written.
+    started: bool,
+    /// Standard output was closed by its reader.
+    closed: bool,
+    error: Option<io::Error>,
+    /// The continuation.
+    text: String,
+    ids: Vec<u32>,
+    /// From the start of the program to the first token.
+    first_token: Option<Duration>,
+}
+
+impl Printer {
+    fn token(&mut self, id: u32, text: &str, start: Instant) {
+        self.ids.push(id);
+        self.text.push_str(text);
+        self.write(text);
+        self.first_token.get_or_insert_with(|| start.elapsed());
+    }
+
+    fn tail(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.write(text);
+    }
+
+    fn end_line(&mut self) {
+        self.write("\n");
+    }
+
+    fn write(&mut self, text: &str) {
+        if !self.live || text.is_empty() || self.failed() {
+            return;
+        }
+        self.started = true;
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.closed = true,
+            Err(error) => self.error = Some(error),
+        }
+    }
+
+    const fn failed(&self) -> bool {
+        self.closed || self.error.is_some()
+    }
+}

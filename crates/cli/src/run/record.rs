@@ -1,0 +1,150 @@
+//! What a generation did: one line for people, one object for programs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fucina::accel::Outcome;
+use fucina::llm::sampler::SamplerConfig;
+use fucina::llm::{Generated, Stop};
+use serde::Serialize;
+
+use super::{Job, Printer};
+use crate::output;
+use crate::source::Source;
+
+/// The object of `--json`. `docs/cli.md` describes the fields.
+#[derive(Serialize)]
+pub(super) struct Record<'a> {
+    model: ModelRecord,
+    prompt: &'a str,
+    prompt_ids: &'a [u32],
+    text: &'a str,
+    ids: &'a [u32],
+    stop: &'static str,
+    seed: Option<u64>,
+    backend: Backend,
+    timings: Timings,
+}
+
+#[derive(Serialize)]
+struct ModelRecord {
+    name: String,
+    path: Option<String>,
+    architecture: String,
+    parameters: u64,
+    main_type: &'static str,
+    context: usize,
+}
+
+#[derive(Serialize)]
+struct Backend {
+    isa: &'static str,
+    threads: usize,
+    /// Calls that each provider took.
+    offloaded: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct Timings {
+    prompt_tokens: usize,
+    prompt_ms: f64,
+    prompt_tokens_per_second: f64,
+    generated_tokens: usize,
+    generated_ms: f64,
+    generated_tokens_per_second: f64,
+    first_token_ms: Option<f64>,
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn new(
+        job: &Job<'a>,
+        source: &Source,
+        config: &SamplerConfig,
+        printer: &'a Printer,
+        done: &Generated,
+    ) -> Self {
+        let (info, rt) = (job.model.info(), job.model.runtime());
+        let mut offloaded = BTreeMap::new();
+        for ((_, outcome), count) in rt.trace().counters().decisions {
+            if let Outcome::Offloaded { provider } = outcome {
+                *offloaded.entry(provider).or_default() += count;
+            }
+        }
+        Self {
+            model: ModelRecord {
+                name: source.short_name(),
+                path: source.path().map(|path| path.to_string_lossy().into_owned()),
+                architecture: info.architecture.clone(),
+                parameters: info.parameters,
+                main_type: info.main_type,
+                context: job.context(),
+            },
+            prompt: job.prompt,
+            prompt_ids: job.ids,
+            text: &printer.text,
+            ids: &printer.ids,
+            stop: match done.stop {
+                Stop::EndOfText => "end_of_text",
+                Stop::MaxTokens => "max_tokens",
+                Stop::ContextFull => "context_full",
+                Stop::Cancelled => "interrupted",
+            },
+            seed: (config.temperature > 0.0).then_some(config.seed),
+            backend: Backend { isa: rt.isa().name(), threads: rt.threads(), offloaded },
+            timings: Timings {
+                prompt_tokens: done.prompt_tokens,
+                prompt_ms: ms(done.prompt_time),
+                prompt_tokens_per_second: done.prompt_rate(),
+                generated_tokens: done.tokens,
+                generated_ms: ms(done.time),
+                generated_tokens_per_second: done.rate(),
+                first_token_ms: printer.first_token.map(ms),
+            },
+        }
+    }
+
+    /// What ran where and how fast, on one line.
+    pub(super) fn summary(&self) -> String {
+        let (model, backend, timings) = (&self.model, &self.backend, &self.timings);
+        let threads = if backend.threads == 1 {
+            "1 thread"
+        } else {
+            &*format!("{} threads", backend.threads)
+        };
+        let mut parts = vec![
+            output::plain(&model.name).into_owned(),
+            format!("{} params {}", output::count(model.parameters), model.main_type),
+            format!("cpu {}, {threads}", backend.isa),
+            format!("prompt {} tok", timings.prompt_tokens),
+            format!("generated {} tok", timings.generated_tokens),
+        ];
+        for (part, tokens_per_second) in
+            [(3, timings.prompt_tokens_per_second), (4, timings.generated_tokens_per_second)]
+        {
+            if tokens_per_second > 0.0 {
+                parts[part].push(' ');
+                parts[part].push_str(&output::rate(tokens_per_second));
+            }
+        }
+        if let Some(ms) = timings.first_token_ms {
+            let time = output::duration(Duration::from_secs_f64(ms / 1e3));
+            parts.push(format!("first token {time}"));
+        }
+        for (provider, calls) in &backend.offloaded {
+            parts.push(format!("{calls} calls on {provider}"));
+        }
+        match self.stop {
+            "context_full" => parts.push("stopped: the context is full".to_owned()),
+            "interrupted" => parts.push("interrupted".to_owned()),
+            _ => {}
+        }
+        if let Some(seed) = self.seed {
+            parts.push(format!("seed {seed}"));
+        }
+        parts.join(" · ")
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,85 @@
+//! Where a model comes from, and what it runs on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use fucina::gguf::{self, AccessUsed, File};
+use fucina::{Config, Runtime, default_providers};
+
+/// The model that is part of the program.
+static EMBEDDED: &[u8] = include_bytes!("../assets/austen-q8_0.gguf");
+
+const EMBEDDED_NAME: &str = "austen-q8_0";
+
+/// A model that was named, or the embedded one.
+pub(crate) enum Source {
+    Embedded,
+    Path(PathBuf),
+}
+
+impl From<Option<PathBuf>> for Source {
+    fn from(path: Option<PathBuf>) -> Self {
+        path.map_or(Self::Embedded, Self::Path)
+    }
+}
+
+impl Source {
+    pub(crate) fn open(&self) -> anyhow::Result<File> {
+        match self {
+            Self::Embedded => Ok(File::from_bytes(Bytes::from_static(EMBEDDED))?),
+            Self::Path(path) => File::open(path).map_err(|error| {
+                let missing = matches!(&error, gguf::Error::Io { kind, .. }
+                    if *kind == io::ErrorKind::NotFound);
+                let error = anyhow::Error::new(error);
+                if missing { error.context("check the path of the model") } else { error }
+            }),
+        }
+    }
+
+    pub(crate) const fn is_embedded(&self) -> bool {
+        matches!(self, Self::Embedded)
+    }
+
+    /// The path, if it is a file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Embedded => None,
+            Self::Path(path) => Some(path),
+        }
+    }
+
+    /// A short name: that of the file, without its folder and ending.
+    pub(crate) fn short_name(&self) -> String {
+        match self {
+            Self::Embedded => EMBEDDED_NAME.to_owned(),
+            Self::Path(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// How the bytes were got, for people.
+    pub(crate) fn access(&self, used: &AccessUsed) -> String {
+        match self {
+            Self::Embedded => "embedded in the program".to_owned(),
+            Self::Path(_) => used.to_string(),
+        }
+    }
+}
+
+/// A runtime with the knobs of the environment; a flag for the threads wins over them.
+pub(crate) fn runtime(threads: Option<usize>) -> anyhow::Result<Runtime> {
+    let config = Config::from_env()?;
+    with_config(config, threads)
+}
+
+/// A runtime with these knobs and every provider of this machine.
+pub(crate) fn with_config(config: Config, threads: Option<usize>) -> anyhow::Result<Runtime> {
+    let mut builder = Runtime::builder().config(config);
+    if let Some(threads) = threads {
+        builder = builder.threads(threads);
+    }
+    for provider in default_providers().into_iter().filter_map(|found| found.provider.ok()) {
+        builder = builder.provider(provider);
+    }
+    Ok(builder.build()?)
+}
