@@ -54,6 +54,10 @@ pub(crate) fn sanitize(which: Sanitizer) -> Result<()> {
     Ok(())
 }
 
+/// Tests ask for more memory than there is, to see the error: the sanitizers' allocators must
+/// refuse as the system's does, and not end the process.
+const ALLOCATOR: &str = "allocator_may_return_null=1";
+
 fn address() -> Result<Tests> {
     ensure!(
         works("cargo", &["+nightly", "--version"]),
@@ -63,6 +67,7 @@ fn address() -> Result<Tests> {
         format!("+nightly test --target {HOST} {UNSAFE_CRATES} --all-features --lib --tests");
     let mut command = cargo(&line);
     command.env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", target_dir("asan"));
+    command.env("ASAN_OPTIONS", ALLOCATOR);
     process::run_tests(&mut command)
 }
 
@@ -87,6 +92,7 @@ fn thread() -> Result<Tests> {
         .env("RUSTDOC", "/usr/bin/rustdoc")
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", flags)
+        .env("TSAN_OPTIONS", ALLOCATOR)
         .env("CARGO_TARGET_DIR", target_dir("tsan"));
     process::run_tests(&mut command)
 }
