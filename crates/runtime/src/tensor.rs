@@ -122,12 +122,12 @@ impl DynTensor {
         self.offset / elems * bytes
     }
 
-    /// Reports, without blocking, whether the host could read the bytes at once.
+    /// Reports, without blocking, whether a host read would not wait for a device.
     pub fn is_ready(&self) -> bool {
         self.storage.is_ready()
     }
 
-    /// Blocks until the host can read the bytes.
+    /// Blocks until the command that produces the bytes is done. Copies nothing to the host.
     ///
     /// # Errors
     ///

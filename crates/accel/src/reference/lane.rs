@@ -250,23 +250,25 @@ fn execute(job: &Job, shared: &Shared) -> Result<(), CommandError> {
     shared.gate.pass();
     check_device(shared)?;
     thread::sleep(job.plan.delay(0));
+    // All uploads first: they make device copies that later commands use, whether or not a
+    // dependency of this one fails.
     for input in &job.inputs {
-        match &input.dependency {
-            Dependency::Upload(host) => {
-                let mut device = input.buffer.write();
-                // SAFETY: the command is not finished, so the seam keeps the memory of its
-                // operands allocated and the host from writing it.
-                unsafe { host.copy_to(&mut device) };
-                shared.counters.count_upload(device.len());
-                drop(device);
-                input.buffer.ready.complete(Ok(()));
-            }
-            Dependency::Ready(writer) => {
-                // The wait on the device for another lane.
-                if let Err(error) = input.buffer.ready.wait() {
-                    let cause = writer.as_ref().and_then(|writer| writer.retire().err());
-                    return Err(cause.map_or(error, CommandError::Skipped));
-                }
+        if let Dependency::Upload(host) = &input.dependency {
+            let mut device = input.buffer.write();
+            // SAFETY: the command is not finished, so the seam keeps the memory of its operands
+            // allocated and the host from writing it.
+            unsafe { host.copy_to(&mut device) };
+            shared.counters.count_upload(device.len());
+            drop(device);
+            input.buffer.ready.complete(Ok(()));
+        }
+    }
+    for input in &job.inputs {
+        if let Dependency::Ready(writer) = &input.dependency {
+            // The wait on the device for another lane.
+            if let Err(error) = input.buffer.ready.wait() {
+                let cause = writer.as_ref().and_then(|writer| writer.retire().err());
+                return Err(cause.map_or(error, CommandError::Skipped));
             }
         }
     }
