@@ -10,6 +10,7 @@
 use std::time::{Duration, Instant};
 
 use fucina_dtype::DType;
+use fucina_kernels::dense::{Rows, matmul_rows, scratch_len};
 use fucina_kernels::isa::Isa;
 use fucina_kernels::quant::{
     PANEL_COLS, PackLayout, activation_len, matmul_panel, pack_panel, quantize_row,
@@ -24,6 +25,9 @@ struct Weight {
     raw: Vec<u8>,
     packed: Option<(PackLayout, Vec<u8>)>,
 }
+
+/// Weight rows of one call of the unpacked kernels.
+const DENSE_ROWS: usize = 64;
 
 /// One timed product `[m, k] x [n, k]ᵀ`.
 struct Case<'a> {
@@ -41,8 +45,10 @@ struct Plan {
     rounds: usize,
 }
 
-const FULL: Plan =
-    Plan { shapes: &[(1, 4096, 4096), (4, 4096, 4096), (128, 4096, 4096)], rounds: 7 };
+const FULL: Plan = Plan {
+    shapes: &[(1, 4096, 4096), (2, 4096, 4096), (4, 4096, 4096), (8, 4096, 4096), (128, 512, 4096)],
+    rounds: 25,
+};
 const QUICK: Plan = Plan { shapes: &[(1, 64, 512), (9, 64, 512)], rounds: 2 };
 
 fn main() {
@@ -85,9 +91,10 @@ impl Weight {
         let (_, unit_bytes) = dtype.unit();
         let mut raw = Vec::new();
         raw.resize_with(n * dtype.row_bytes(k)?, || rng.next_i8().cast_unsigned());
+        let (at, exponent) = scales_at(dtype)?;
         for unit in raw.chunks_exact_mut(unit_bytes) {
-            for &at in scales_at(dtype)? {
-                unit[at + 1] = 0x20 | unit[at + 1] & 0x83;
+            for &at in at {
+                unit[at + 1] = exponent | unit[at + 1] & 0x83;
             }
         }
         let packed = PackLayout::new(dtype, n, k).map(|layout| {
@@ -102,15 +109,17 @@ impl Weight {
     }
 }
 
-/// Offsets of the f16 scales in a block.
-fn scales_at(dtype: DType) -> Option<&'static [usize]> {
+/// Where the 16 bits with an exponent are in a unit, and which exponent makes ordinary numbers.
+fn scales_at(dtype: DType) -> Option<(&'static [usize], u8)> {
     Some(match dtype {
-        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => &[0],
-        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
-        DType::Q2_K => &[80, 82],
-        DType::Q3_K => &[108],
-        DType::Q6_K => &[208],
-        DType::TQ2_0 => &[64],
+        DType::F32 => (&[2], 0x3c),
+        DType::BF16 => (&[0], 0x3c),
+        DType::F16 | DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => (&[0], 0x20),
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => (&[0, 2], 0x20),
+        DType::Q2_K => (&[80, 82], 0x20),
+        DType::Q3_K => (&[108], 0x20),
+        DType::Q6_K => (&[208], 0x20),
+        DType::TQ2_0 => (&[64], 0x20),
         _ => return None,
     })
 }
@@ -124,7 +133,7 @@ impl Case<'_> {
 
     fn run(&mut self) {
         let Weight { k, packed, .. } = self.weight;
-        let Some((layout, packed)) = packed else { return };
+        let Some((layout, packed)) = packed else { return self.run_dense() };
         let len = activation_len(*k);
         let mut x = vec![0; self.m * len];
         for (x, out) in self.x.chunks_exact(*k).zip(x.chunks_exact_mut(len)) {
@@ -133,6 +142,16 @@ impl Case<'_> {
         let panels = packed.chunks_exact(layout.panel_bytes());
         for (panel, out) in panels.zip(self.out.chunks_exact_mut(self.m * PANEL_COLS)) {
             matmul_panel(self.isa, layout, panel, &x, self.m, out);
+        }
+    }
+
+    fn run_dense(&mut self) {
+        let &Weight { dtype, n, k, ref raw, .. } = self.weight;
+        let rows = n.min(DENSE_ROWS);
+        let mut scratch = vec![0.0; scratch_len(dtype, self.m, rows, k)];
+        let tiles = raw.chunks_exact(rows * raw.len() / n);
+        for (bytes, out) in tiles.zip(self.out.chunks_exact_mut(self.m * rows)) {
+            matmul_rows(self.isa, Rows { dtype, k, bytes }, self.x, out, &mut scratch);
         }
     }
 
@@ -159,7 +178,8 @@ impl Case<'_> {
     /// Root mean square error against f64 arithmetic on unquantized activations, relative to the
     /// root mean square of the exact values. First panel only.
     fn relative_error(&self) -> f64 {
-        let Weight { dtype, n, k, raw, .. } = self.weight;
+        let Weight { dtype, n, k, raw, packed } = self.weight;
+        let stride = if packed.is_some() { PANEL_COLS } else { DENSE_ROWS.min(*n) };
         let columns = PANEL_COLS.min(*n);
         let mut w = vec![0.0; columns * k];
         let row_bytes = raw.len() / n;
@@ -167,7 +187,7 @@ impl Case<'_> {
             return f64::NAN;
         }
         let (mut error, mut size) = (0.0, 0.0);
-        for (x, out) in self.x.chunks_exact(*k).zip(self.out.chunks_exact(PANEL_COLS)) {
+        for (x, out) in self.x.chunks_exact(*k).zip(self.out.chunks_exact(stride)) {
             for (w, &got) in w.chunks_exact(*k).zip(out) {
                 let products = w.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x));
                 let exact: f64 = products.sum();

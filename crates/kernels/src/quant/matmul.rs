@@ -34,7 +34,7 @@ pub fn matmul_panel(
     assert_eq!(panel.len(), layout.panel_bytes(), "size of the panel");
     assert_eq!(Some(x.len()), rows.checked_mul(activation_len(layout.k())), "words of x");
     assert_eq!(Some(out.len()), rows.checked_mul(PANEL_COLS), "elements of out");
-    if layout.k() == 0 {
+    if layout.k() == 0 || rows == 0 {
         out.fill(0.0);
         return;
     }
@@ -55,8 +55,9 @@ fn dispatch<F: Packed>(isa: Isa, panel: &[u8], x: &[XBlock], out: &mut [[f32; PA
     }
 }
 
-/// The record of each of `N` rows that start at row `first`.
+/// The record of each of `N` rows that start at row `first` of `rows`.
 #[inline]
-fn records<const N: usize>(x: &[XBlock], first: usize, blocks: usize) -> [&[XBlock]; N] {
-    std::array::from_fn(|r| &x[(first + r) * blocks..][..blocks])
+fn records<const N: usize>(x: &[XBlock], first: usize, rows: usize) -> [&[XBlock]; N] {
+    let len = x.len() / rows;
+    std::array::from_fn(|r| &x[(first + r) * len..][..len])
 }

@@ -42,10 +42,10 @@ pub(super) mod word {
     pub(in super::super) const NEG_SUMS: [usize; 3] = [12, 13, 14];
 }
 
-/// Length of a quantized row of `k` elements, in words. A row is padded to whole blocks with
-/// zeros.
+/// Length of a quantized row of `k` elements, in words. A row is padded with zeros to an odd number
+/// of blocks: equal places of consecutive rows then fall into different sets of a cache.
 pub const fn activation_len(k: usize) -> usize {
-    k.div_ceil(BLOCK) * WORDS
+    if k == 0 { 0 } else { (k.div_ceil(BLOCK) | 1) * WORDS }
 }
 
 /// Quantizes one row. All versions give the same bits.
@@ -57,14 +57,15 @@ pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u32]) {
     assert_eq!(out.len(), activation_len(x.len()), "words of a quantized row");
     let (blocks, _) = out.as_chunks_mut::<WORDS>();
     let (whole, rest) = x.as_chunks::<BLOCK>();
-    let (blocks, last) = blocks.split_at_mut(whole.len());
+    let (blocks, padding) = blocks.split_at_mut(whole.len());
     match isa {
         Isa::Scalar => scalar::quantize(whole, blocks),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX2.
         Isa::Avx2(_) | Isa::Avx512Vnni(_) => unsafe { avx2::quantize(whole, blocks) },
     }
-    if let [last] = last {
+    padding.as_flattened_mut().fill(0);
+    if let (Some(last), false) = (padding.first_mut(), rest.is_empty()) {
         let mut padded = [0.0; BLOCK];
         padded[..rest.len()].copy_from_slice(rest);
         scalar::quantize(&[padded], std::slice::from_mut(last));

@@ -116,15 +116,14 @@ fn matmul(isa: Isa, w: &Weight, x: &[u32], m: usize) -> Vec<f32> {
     out
 }
 
-/// Scale and quants of one activation block, as [`super::quantize`] documents them.
+/// A quantized row in f64, from scale and quants as [`super::quantize`] documents them.
 fn dequantize(x: &[u32], k: usize) -> Vec<f64> {
     let mut out = Vec::new();
-    for block in x.chunks_exact(16) {
+    for block in x.chunks_exact(16).take(k / 32) {
         let scale = f64::from(f32::from_bits(block[8]));
         let quants = block[..8].iter().flat_map(|word| word.to_le_bytes());
         out.extend(quants.map(|q| scale * f64::from(q.cast_signed())));
     }
-    out.truncate(out.len() / activation_len(k) * 32 * k);
     out
 }
 

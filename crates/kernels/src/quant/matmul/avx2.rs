@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 };
 
 use super::records;
-use crate::isa::x86::{load_u8x16, load_u8x32, store_f32x8};
+use crate::isa::x86::{load_u8x16, load_u8x32, prefetch_ahead, store_f32x8};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
 use crate::quant::quantize::{XBlock, word};
@@ -21,16 +21,16 @@ const HALF: usize = PANEL_COLS / 2;
 /// Four rows share each unpacked quad; what is left over goes row by row.
 #[target_feature(enable = "avx2,f16c,fma")]
 pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
-    let blocks = panel.len() / F::UNIT_BYTES * (F::ELEMS / 32);
+    let rows = out.len();
     let mut row = 0;
-    while out.len() - row >= 4 {
-        let x = records(x, row, blocks);
+    while rows - row >= 4 {
+        let x = records(x, row, rows);
         tile::<F, 4>(panel, 0, x, &mut out[row..]);
         tile::<F, 4>(panel, 1, x, &mut out[row..]);
         row += 4;
     }
-    while out.len() - row >= 1 {
-        let x = records(x, row, blocks);
+    while rows - row >= 1 {
+        let x = records(x, row, rows);
         tile::<F, 1>(panel, 0, x, &mut out[row..]);
         tile::<F, 1>(panel, 1, x, &mut out[row..]);
         row += 1;
@@ -55,6 +55,9 @@ fn tile<F: Packed, const MR: usize>(
         };
         for g in 0..F::ELEMS / 32 {
             let planes = &unit[F::QUANTS_AT + g * F::QUANT_BYTES + 32 * half..];
+            if MR == 1 && half == 0 {
+                prefetch_ahead(&planes[..F::QUANT_BYTES]);
+            }
             let block = u * (F::ELEMS / 32) + g;
             let x: [&XBlock; MR] = x.map(|x| &x[block]);
             let at = F::SUB_AT + g * (32 / F::GROUP) * F::SUB_BYTES + HALF * half;

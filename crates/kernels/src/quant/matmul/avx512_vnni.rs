@@ -1,15 +1,15 @@
 #![deny(unsafe_code)]
 
 use std::arch::x86_64::{
-    __m512, __m512i, _mm_cvtsi32_si128, _mm512_and_si512, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps,
-    _mm512_cvtepu8_epi32, _mm512_cvtph_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
-    _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sll_epi16, _mm512_sll_epi32, _mm512_srl_epi16,
-    _mm512_srli_epi16,
+    __m512, __m512i, _mm_cvtsi32_si128, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi8_epi32,
+    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtph_ps, _mm512_dpbusd_epi32,
+    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi8,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sll_epi16,
+    _mm512_sll_epi32, _mm512_srl_epi16, _mm512_srli_epi16,
 };
 
 use super::records;
-use crate::isa::x86::{load_u8x16, load_u8x32, load_u8x64, store_f32x16};
+use crate::isa::x86::{load_u8x16, load_u8x32, load_u8x64, prefetch_ahead, store_f32x16};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
 use crate::quant::quantize::{XBlock, word};
@@ -17,27 +17,27 @@ use crate::quant::quantize::{XBlock, word};
 /// Eight rows share each unpacked quad; what is left over goes through smaller tiles.
 #[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
-    let blocks = panel.len() / F::UNIT_BYTES * (F::ELEMS / 32);
+    let rows = out.len();
     let mut row = 0;
-    while out.len() - row >= 8 {
-        tile::<F, 8>(panel, records(x, row, blocks), &mut out[row..]);
+    while rows - row >= 8 {
+        tile::<F, 8, 1>(panel, records(x, row, rows), &mut out[row..]);
         row += 8;
     }
-    if out.len() - row >= 4 {
-        tile::<F, 4>(panel, records(x, row, blocks), &mut out[row..]);
+    if rows - row >= 4 {
+        tile::<F, 4, 2>(panel, records(x, row, rows), &mut out[row..]);
         row += 4;
     }
-    if out.len() - row >= 2 {
-        tile::<F, 2>(panel, records(x, row, blocks), &mut out[row..]);
+    if rows - row >= 2 {
+        tile::<F, 2, 2>(panel, records(x, row, rows), &mut out[row..]);
         row += 2;
     }
-    if out.len() - row >= 1 {
-        tile::<F, 1>(panel, records(x, row, blocks), &mut out[row..]);
+    if rows - row >= 1 {
+        tile::<F, 1, 4>(panel, records(x, row, rows), &mut out[row..]);
     }
 }
 
 #[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn tile<F: Packed, const MR: usize>(
+fn tile<F: Packed, const MR: usize, const CH: usize>(
     panel: &[u8],
     x: [&[XBlock]; MR],
     out: &mut [[f32; PANEL_COLS]],
@@ -48,24 +48,27 @@ fn tile<F: Packed, const MR: usize>(
         let m = if F::MIN { load_f16(unit, 2 * PANEL_COLS) } else { _mm512_setzero_ps() };
         for g in 0..F::ELEMS / 32 {
             let planes = &unit[F::QUANTS_AT + g * F::QUANT_BYTES..][..F::QUANT_BYTES];
+            if MR < 8 {
+                prefetch_ahead(planes);
+            }
             let block = u * (F::ELEMS / 32) + g;
             let x: [&XBlock; MR] = x.map(|x| &x[block]);
             if F::GROUP == 32 {
-                let mut acc = start::<F, MR>(&x, 0);
-                pair::<F, MR, 0>(planes, &x, &mut acc);
-                pair::<F, MR, 1>(planes, &x, &mut acc);
-                pair::<F, MR, 2>(planes, &x, &mut acc);
-                pair::<F, MR, 3>(planes, &x, &mut acc);
-                finish::<F, MR>(scales::<F>(unit, g, d, m), &x, 0, acc, &mut sums);
+                let mut acc = start::<F, MR, CH>(&x, 0);
+                pair::<F, MR, CH, 0>(planes, &x, &mut acc);
+                pair::<F, MR, CH, 1>(planes, &x, &mut acc);
+                pair::<F, MR, CH, 2>(planes, &x, &mut acc);
+                pair::<F, MR, CH, 3>(planes, &x, &mut acc);
+                finish::<F, MR, CH>(scales::<F>(unit, g, d, m), &x, 0, acc, &mut sums);
             } else {
-                let mut acc = start::<F, MR>(&x, 1);
-                pair::<F, MR, 0>(planes, &x, &mut acc);
-                pair::<F, MR, 1>(planes, &x, &mut acc);
-                finish::<F, MR>(scales::<F>(unit, 2 * g, d, m), &x, 1, acc, &mut sums);
-                let mut acc = start::<F, MR>(&x, 2);
-                pair::<F, MR, 2>(planes, &x, &mut acc);
-                pair::<F, MR, 3>(planes, &x, &mut acc);
-                finish::<F, MR>(scales::<F>(unit, 2 * g + 1, d, m), &x, 2, acc, &mut sums);
+                let mut acc = start::<F, MR, CH>(&x, 1);
+                pair::<F, MR, CH, 0>(planes, &x, &mut acc);
+                pair::<F, MR, CH, 1>(planes, &x, &mut acc);
+                finish::<F, MR, CH>(scales::<F>(unit, 2 * g, d, m), &x, 1, acc, &mut sums);
+                let mut acc = start::<F, MR, CH>(&x, 2);
+                pair::<F, MR, CH, 2>(planes, &x, &mut acc);
+                pair::<F, MR, CH, 3>(planes, &x, &mut acc);
+                finish::<F, MR, CH>(scales::<F>(unit, 2 * g + 1, d, m), &x, 2, acc, &mut sums);
             }
         }
     }
@@ -78,11 +81,14 @@ fn tile<F: Packed, const MR: usize>(
 /// for its halves.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn start<F: Packed, const MR: usize>(x: &[&XBlock; MR], part: usize) -> [__m512i; MR] {
-    let mut acc = [_mm512_setzero_si512(); MR];
+fn start<F: Packed, const MR: usize, const CH: usize>(
+    x: &[&XBlock; MR],
+    part: usize,
+) -> [[__m512i; MR]; CH] {
+    let mut acc = [[_mm512_setzero_si512(); MR]; CH];
     if F::OFFSET > 0 {
         let shift = _mm_cvtsi32_si128(F::OFFSET.trailing_zeros().cast_signed());
-        for (acc, x) in acc.iter_mut().zip(x) {
+        for (acc, x) in acc[0].iter_mut().zip(x) {
             let neg_sum = _mm512_set1_epi32(x[word::NEG_SUMS[part]].cast_signed());
             *acc = _mm512_sll_epi32(neg_sum, shift);
         }
@@ -93,16 +99,16 @@ fn start<F: Packed, const MR: usize>(x: &[&XBlock; MR], part: usize) -> [__m512i
 /// Adds the products of quads `2 * P` and `2 * P + 1`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-fn pair<F: Packed, const MR: usize, const P: usize>(
+fn pair<F: Packed, const MR: usize, const CH: usize, const P: usize>(
     planes: &[u8],
     x: &[&XBlock; MR],
-    acc: &mut [__m512i; MR],
+    acc: &mut [[__m512i; MR]; CH],
 ) {
     let (first, second) = unpack::<F, P>(planes);
-    for (acc, x) in acc.iter_mut().zip(x) {
+    for (acc, x) in acc[2 * P % CH].iter_mut().zip(x) {
         *acc = _mm512_dpbusd_epi32(*acc, first, _mm512_set1_epi32(x[2 * P].cast_signed()));
     }
-    for (acc, x) in acc.iter_mut().zip(x) {
+    for (acc, x) in acc[(2 * P + 1) % CH].iter_mut().zip(x) {
         *acc = _mm512_dpbusd_epi32(*acc, second, _mm512_set1_epi32(x[2 * P + 1].cast_signed()));
     }
 }
@@ -176,14 +182,22 @@ fn scales<F: Packed>(unit: &[u8], g: usize, d: __m512, m: __m512) -> (__m512, __
 /// Adds a group to the sums.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn finish<F: Packed, const MR: usize>(
+fn finish<F: Packed, const MR: usize, const CH: usize>(
     (scale, min): (__m512, __m512),
     x: &[&XBlock; MR],
     part: usize,
-    acc: [__m512i; MR],
+    acc: [[__m512i; MR]; CH],
     sums: &mut [__m512; MR],
 ) {
-    for ((sum, x), acc) in sums.iter_mut().zip(x).zip(acc) {
+    for (r, (sum, x)) in sums.iter_mut().zip(x).enumerate() {
+        let acc = match CH {
+            4 => _mm512_add_epi32(
+                _mm512_add_epi32(acc[0][r], acc[1][r]),
+                _mm512_add_epi32(acc[2][r], acc[3][r]),
+            ),
+            2 => _mm512_add_epi32(acc[0][r], acc[1][r]),
+            _ => acc[0][r],
+        };
         let scale = _mm512_mul_ps(scale, _mm512_set1_ps(f32::from_bits(x[word::SCALE])));
         *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), scale, *sum);
         if F::MIN {

@@ -7,7 +7,7 @@ use crate::quant::quantize::{XBlock, word};
 
 /// The specification: unpack 32 k at a time, then one row after the other.
 pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
-    let blocks = panel.len() / F::UNIT_BYTES * (F::ELEMS / 32);
+    let record = x.len() / out.len();
     out.as_flattened_mut().fill(0.0);
     for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
         let planes = unit[F::QUANTS_AT..].chunks_exact(F::QUANT_BYTES);
@@ -17,7 +17,7 @@ pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PAN
             for half in 0..32 / F::GROUP {
                 let scales = load_scales::<F>(unit, g * (32 / F::GROUP) + half);
                 let quads = &quads[half * F::GROUP / 4..][..F::GROUP / 4];
-                for (row, out) in x.chunks_exact(blocks).zip(out.iter_mut()) {
+                for (row, out) in x.chunks_exact(record).zip(out.iter_mut()) {
                     add_group::<F>(quads, half, scales, &row[block], out);
                 }
             }

@@ -28,6 +28,14 @@ fn every_version_gives_the_same_bits() {
     }
 }
 
+/// An odd number of cache lines, so that rows do not compete for the same set of a cache.
+#[test]
+fn a_record_is_an_odd_number_of_blocks() {
+    let blocks = [0, 1, 32, 33, 64, 65, 96, 4096].map(|k| activation_len(k) / 16);
+    assert_eq!(blocks, [0, 1, 1, 3, 3, 3, 3, 129]);
+    assert_eq!(activation_len(4096) % 16, 0);
+}
+
 #[test]
 fn a_block_is_what_its_words_say() {
     for row in rows() {
@@ -65,6 +73,7 @@ fn a_block_is_what_its_words_say() {
             }
             assert_eq!(block[15], 0);
         }
+        assert!(record[row.len().div_ceil(32) * 16..].iter().all(|&word| word == 0));
     }
 }
 
