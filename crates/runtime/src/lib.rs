@@ -45,3 +45,4 @@ pub use ops::RopeTable;
 pub use runtime::{Builder, Runtime};
 pub use tensor::{DynTensor, Element};
 pub use threads::{Team, TileMut};
+pub use weight::{cpu_kernel, packed_bytes};

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use fucina_accel::Storage;
+use fucina_dtype::DType;
+use fucina_kernels::isa::Isa;
 use fucina_kernels::quant::{PANEL_COLS, PackLayout, pack_panel};
 
 use crate::error::{Error, Result};
@@ -27,6 +29,22 @@ impl Packed {
     pub(crate) fn panels(&self) -> Result<&[u8]> {
         Ok(&self.panels.host()?[..self.layout.total_bytes()])
     }
+}
+
+/// Name of the kernel that multiplies with weights of a type on the CPU, for people.
+pub fn cpu_kernel(dtype: DType, isa: Isa) -> String {
+    if let Some(layout) = PackLayout::new(dtype, PANEL_COLS, dtype.unit().0) {
+        return layout.kernel_name(isa).to_owned();
+    }
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => format!("rows/{}", isa.name()),
+        _ => "decoded to f32".to_owned(),
+    }
+}
+
+/// Bytes that [`DynTensor::pack`] makes of a weight `[n, k]`. `None` if the weight stays as it is.
+pub fn packed_bytes(dtype: DType, n: usize, k: usize) -> Option<usize> {
+    PackLayout::new(dtype, n, k).map(|layout| layout.total_bytes())
 }
 
 impl DynTensor {
