@@ -65,7 +65,7 @@ pub fn attend(
 }
 
 /// Like [`attend`], but without the division, so that parts of a long context can be computed
-/// apart, each with its [`Kv::start`], and put together by [`merge`] and [`normalize`].
+/// apart, each with its [`Kv::start`], and put together by [`merge()`] and [`normalize`].
 ///
 /// # Panics
 ///

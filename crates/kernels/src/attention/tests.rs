@@ -436,6 +436,16 @@ fn grouped_heads_read_their_own_queries() {
     }
 }
 
+/// Decode of one token: the heads of a group are the rows of one call.
+#[test]
+fn a_group_of_heads_is_one_call_without_a_mask() {
+    for heads in 2..=9 {
+        for keys in [1, 64, 100] {
+            check(&Case::plain(heads, keys, 24), &format!("{heads} heads on {keys}"));
+        }
+    }
+}
+
 #[test]
 fn parts_merge_to_the_whole() {
     for rows in [1, 2, 6] {
