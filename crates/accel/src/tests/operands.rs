@@ -78,7 +78,7 @@ fn scalars_are_aligned() {
     let start = x.as_ptr().addr().get();
     for (dtype, size) in [(DType::F32, 4), (DType::F16, 2), (DType::U8, 1), (DType::I32, 4)] {
         for offset in 0..8 {
-            let aligned = (start + offset) % size == 0;
+            let aligned = (start + offset).is_multiple_of(size);
             assert_eq!(
                 Operand::dense(&x, dtype, offset, &[2]).is_ok(),
                 aligned,
