@@ -76,7 +76,7 @@ fn designated(
     vocab_size: usize,
 ) -> Result<Option<u32>, Error> {
     let Some(value) = metadata.i64_opt(key)? else { return Ok(None) };
-    if value == -1 || value == u32::MAX.into() {
+    if value == -1 || value == i64::from(u32::MAX) {
         return Ok(None);
     }
     match u32::try_from(value) {

@@ -83,3 +83,63 @@ fn some_alternative_matches_at_every_character() {
         }
     }
 }
+
+/// The patterns as they are published, with their look-aheads, for another implementation.
+fn published(name: &str) -> &'static str {
+    match name {
+        "gpt-2" | "smollm" => {
+            r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+        }
+        "qwen2" => {
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        }
+        "qwen35" => {
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        }
+        "llama-bpe" | "dbrx" => {
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        }
+        "tekken" => {
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        }
+        other => panic!("the rule {other} has no published pattern here"),
+    }
+}
+
+#[test]
+fn words_equal_those_of_a_backtracking_engine_on_the_published_pattern() {
+    use tokenizers::SplitDelimiterBehavior::Isolated;
+    use tokenizers::pre_tokenizers::digits::Digits;
+    use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+    const PIECES: &[&str] = &[
+        " ", " ", "  ", "\n", "\r\n", "\t", "\r", "\u{a0}", "\u{3000}", "\u{85}", "\u{b}", "'s",
+        "'LL", "'", "’t", "the", "The", "ABC", "aB", "Ω", "漢", "é", "e\u{301}", "\u{301}",
+        "\u{200d}", "😀", "0", "42", "1234", "½", "٣", "Ⅷ", "!", "--", "//", "/", "(", "_", "\0",
+        "\u{e000}", "ſ", "ǅ", "ʰ",
+    ];
+    let mut rng = fucina_testkit::Rng::new(4);
+    for rule in &RULES {
+        let splitter = Splitter::new(rule).unwrap();
+        let pattern = SplitPattern::Regex(published(rule.name()).to_owned());
+        let split = Split::new(pattern, Isolated, false).unwrap();
+        for _ in 0..3000 {
+            let text: String =
+                (0..rng.below(14)).map(|_| PIECES[rng.below(PIECES.len())]).collect();
+            let mut theirs = PreTokenizedString::from(text.as_str());
+            if rule.digits_first {
+                Digits::new(true).pre_tokenize(&mut theirs).unwrap();
+            }
+            split.pre_tokenize(&mut theirs).unwrap();
+            let want: Vec<&str> = theirs
+                .get_splits(OffsetReferential::Original, OffsetType::Byte)
+                .into_iter()
+                .map(|(word, _, _)| word)
+                .filter(|word| !word.is_empty())
+                .collect();
+            let got: Vec<&str> = splitter.words(&text).collect();
+            assert_eq!(got, want, "{}: {text:?}", rule.name());
+        }
+    }
+}
