@@ -9,6 +9,16 @@ use std::sync::Arc;
 use fucina_dtype::DType;
 
 /// A GGUF file could not be read, written, or does not hold what was asked for.
+///
+/// ```
+/// use fucina_gguf::{Error, File, Writer};
+///
+/// let file = File::from_bytes(Writer::new().to_bytes()?)?;
+/// let error = file.tensor("output.weight").unwrap_err();
+/// assert!(matches!(error, Error::MissingTensor { .. }));
+/// assert_eq!(error.to_string(), "<memory>: tensor `output.weight` is missing");
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::metadata::Metadata;
+use crate::strings::Strings;
 use crate::tensors::{Described, TensorInfo};
-use crate::value::{Array, Strings, Value};
+use crate::value::{Array, Value};
 
 /// What the header holds.
 #[derive(Debug)]
@@ -236,7 +237,7 @@ impl<'a> DataSection<'a> {
         Self { start, len, alignment: alignment as u64, file }
     }
 
-    /// Checks that each tensor lies inside the section, by itself.
+    /// Checks that each tensor lies inside the section and shares no byte with another.
     fn place(&self, raw: Vec<RawTensor>, part: usize) -> Result<Vec<TensorInfo>, Error> {
         let mut sizes = Vec::with_capacity(raw.len());
         for tensor in &raw {

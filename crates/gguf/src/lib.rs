@@ -29,13 +29,16 @@
 #![deny(unsafe_code)]
 
 mod cursor;
+mod encode;
 mod error;
 mod file;
 mod ggml;
 mod header;
 mod map;
 mod metadata;
+mod sink;
 mod split;
+mod strings;
 mod tensors;
 mod value;
 mod write;
@@ -44,8 +47,9 @@ pub use error::Error;
 pub use file::File;
 pub use map::{Access, AccessUsed};
 pub use metadata::Metadata;
+pub use strings::{StrArray, StrIter, Strings};
 pub use tensors::TensorInfo;
-pub use value::{Array, StrArray, StrIter, Strings, Value};
+pub use value::{Array, Value};
 pub use write::{Data, Writer};
 
 /// Most dimensions of a tensor, as in GGML.

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::value::{Array, StrArray, Value};
+use crate::strings::StrArray;
+use crate::value::{Array, Value};
 
 /// The metadata of a file, in file order.
 ///

@@ -4,19 +4,19 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use fucina_dtype::DType;
 
+use crate::encode::{depth, put_str, put_value};
 use crate::error::Error;
 use crate::metadata::Metadata;
+use crate::sink::{Counted, Temporary, padding, write_zeros};
 use crate::tensors::Described;
-use crate::value::{Array, Value};
+use crate::value::Value;
 
 /// Where a tensor's bytes come from: from memory, or from a function that writes them when the
 /// file is written, so that a large model never has to be in memory at once.
@@ -356,127 +356,5 @@ impl<'a> Writer<'a> {
 
     fn data_length(&self, tensor: &str, expected: u64, found: u64) -> Error {
         Error::DataLength { file: Arc::clone(&self.file), tensor: tensor.into(), expected, found }
-    }
-}
-
-/// Zeros from `position` to the next multiple of `alignment`.
-fn padding(position: u64, alignment: u64) -> u64 {
-    (alignment - position % alignment) % alignment
-}
-
-fn write_zeros(out: &mut dyn Write, mut count: u64) -> io::Result<()> {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    while count > ZEROS.len() as u64 {
-        out.write_all(&ZEROS)?;
-        count -= ZEROS.len() as u64;
-    }
-    // Fits: at most 4096.
-    out.write_all(&ZEROS[..usize::try_from(count).unwrap_or(0)])
-}
-
-fn depth(array: &Array) -> usize {
-    match array {
-        Array::Array(inner) => 1 + inner.iter().map(depth).max().unwrap_or(0),
-        _ => 1,
-    }
-}
-
-fn put_str(out: &mut Vec<u8>, string: &str) {
-    out.extend((string.len() as u64).to_le_bytes());
-    out.extend(string.as_bytes());
-}
-
-fn put_value(out: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::U8(v) => out.extend(v.to_le_bytes()),
-        Value::I8(v) => out.extend(v.to_le_bytes()),
-        Value::U16(v) => out.extend(v.to_le_bytes()),
-        Value::I16(v) => out.extend(v.to_le_bytes()),
-        Value::U32(v) => out.extend(v.to_le_bytes()),
-        Value::I32(v) => out.extend(v.to_le_bytes()),
-        Value::F32(v) => out.extend(v.to_le_bytes()),
-        Value::Bool(v) => out.push(u8::from(*v)),
-        Value::Str(v) => put_str(out, v),
-        Value::Array(v) => put_array(out, v),
-        Value::U64(v) => out.extend(v.to_le_bytes()),
-        Value::I64(v) => out.extend(v.to_le_bytes()),
-        Value::F64(v) => out.extend(v.to_le_bytes()),
-    }
-}
-
-fn put_array(out: &mut Vec<u8>, array: &Array) {
-    out.extend(array.type_id().to_le_bytes());
-    out.extend((array.len() as u64).to_le_bytes());
-    match array {
-        Array::U8(items) => out.extend(items),
-        Array::I8(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-        Array::U16(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-        Array::I16(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-        Array::U32(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-        Array::I32(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-        Array::F32(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-        Array::Bool(items) => out.extend(items.iter().map(|&v| u8::from(v))),
-        Array::Str(items) => items.view().iter().for_each(|string| put_str(out, string)),
-        Array::Array(items) => items.iter().for_each(|inner| put_array(out, inner)),
-        Array::U64(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-        Array::I64(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-        Array::F64(items) => out.extend(items.iter().flat_map(|v| v.to_le_bytes())),
-    }
-}
-
-/// Passes on at most as many bytes as a tensor has.
-struct Counted<'a> {
-    out: &'a mut dyn Write,
-    left: u64,
-    overrun: bool,
-}
-
-impl Write for Counted<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() as u64 > self.left {
-            self.overrun = true;
-            return Err(io::Error::other("more data than the tensor has"));
-        }
-        let written = self.out.write(bytes)?;
-        self.left -= written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
-
-/// A file that is removed unless it is renamed.
-struct Temporary {
-    path: PathBuf,
-    renamed: bool,
-}
-
-impl Temporary {
-    /// Creates a new file in the folder of `path`, so that renaming it is one step.
-    fn beside(path: &Path) -> io::Result<(fs::File, Self)> {
-        static COUNTER: AtomicU64 = AtomicU64::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!(".{}-{number}.gguf.tmp", std::process::id());
-        let path = path.with_file_name(temporary);
-        // Only a file that this call created is ever removed.
-        let file = fs::File::create_new(&path)?;
-        Ok((file, Self { path, renamed: false }))
-    }
-
-    fn rename(mut self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)?;
-        self.renamed = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // Nobody can act on a failure here.
-            let _ = fs::remove_file(&self.path);
-        }
     }
 }
