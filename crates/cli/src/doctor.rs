@@ -1,5 +1,209 @@
-//! stub
-use crate::{args::DoctorArgs, exit::Exit};
-pub(crate) fn run(_: &DoctorArgs) -> anyhow::Result<Exit> {
-    Ok(Exit::Ok)
+//! `fucina doctor`: what this machine offers, what will be used, and why.
+
+mod machine;
+mod variables;
+
+use std::fmt::Write as _;
+
+use fucina::{
+    Config, ConfigError, DType, Isa, Runtime, cpu_kernel, default_providers, packed_bytes,
+};
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+use crate::exit::Exit;
+use crate::output::{self, bytes, columns};
+use crate::source;
+use machine::Machine;
+use variables::Variable;
+
+/// What was found. The fields are those of `--json`; `docs/cli.md` describes them.
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    machine: Machine,
+    threads: usize,
+    threads_why: &'static str,
+    isa: &'static str,
+    isa_why: &'static str,
+    /// Instruction sets with kernels of their own that this CPU has, slowest first.
+    isa_available: Vec<&'static str>,
+    kernels: Vec<Kernel>,
+    pool: Pool,
+    offload: String,
+    providers: Vec<Provider>,
+    variables: Vec<Variable>,
+}
+
+#[derive(Serialize)]
+struct Kernel {
+    format: &'static str,
+    kernel: String,
+    /// Bits of a packed weight, its share of the scales included. Absent if it is not packed.
+    packed_bits: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Pool {
+    retention_bytes: usize,
+    max_waste_percent: usize,
+}
+
+#[derive(Serialize)]
+struct Provider {
+    name: String,
+    usable: bool,
+    /// The device, or why there is none.
+    detail: String,
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
+    // A wrong variable is reported, and what follows holds for a machine without it.
+    let (config, wrong) = match Config::from_env() {
+        Ok(config) => (config, None),
+        Err(error) => (Config::default(), Some(error)),
+    };
+    let (rt, wrong) = match source::with_config(config.clone(), None) {
+        Ok(rt) => (rt, wrong),
+        Err(error) => {
+            let mut config = config;
+            config.isa = None;
+            let rt = source::with_config(config, None)?;
+            (rt, wrong.or(Some(error.downcast::<ConfigError>()?)))
+        }
+    };
+    let report = Report::new(&rt, wrong.as_ref());
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    match wrong {
+        Some(error) => Err(error.into()),
+        None => Ok(Exit::Ok),
+    }
+}
+
+impl Report {
+    fn new(rt: &Runtime, wrong: Option<&ConfigError>) -> Self {
+        let config = rt.config();
+        let pool = fucina::accel::PoolConfig::default();
+        let retention_mb = config.pool_retention_mb.map(|mb| mb.saturating_mul(1 << 20));
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            machine: Machine::look(),
+            threads: rt.threads(),
+            threads_why: match config.threads {
+                Some(_) => "FUCINA_THREADS asks for it",
+                None => "the CPUs that affinity and quota leave to this process",
+            },
+            isa: rt.isa().name(),
+            isa_why: match config.isa {
+                Some(_) => "FUCINA_CPU_ISA asks for it",
+                None => "the best that this CPU has",
+            },
+            isa_available: Isa::available().into_iter().map(Isa::name).collect(),
+            kernels: DType::ALL.iter().map(|&dtype| Kernel::of(dtype, rt.isa())).collect(),
+            pool: Pool {
+                retention_bytes: retention_mb.unwrap_or(pool.retention_bytes),
+                max_waste_percent: pool.max_waste_percent,
+            },
+            offload: format!("{:?}", config.offload).to_lowercase(),
+            providers: providers(),
+            variables: variables::set(wrong),
+        }
+    }
+
+    fn text(&self) -> String {
+        let machine = &self.machine;
+        let quota = machine
+            .quota_cpus
+            .map_or("no quota".to_owned(), |cpus| format!("quota {cpus:.2} CPUs"));
+        let pool = format!(
+            "keeps up to {} for reuse, reuses memory up to {} % larger than asked",
+            bytes(self.pool.retention_bytes as u64),
+            self.pool.max_waste_percent
+        );
+        let rows = [
+            ("fucina", self.version.to_owned()),
+            ("system", format!("{} {}", machine.os, machine.arch)),
+            ("CPU", machine.cpu.clone()),
+            ("features", machine.features.join(" ")),
+            ("CPUs", format!("{} online, affinity {}, {quota}", machine.online, machine.affinity)),
+            ("threads", format!("{}: {}", self.threads, self.threads_why)),
+            ("ISA", format!("{}: {}", self.isa, self.isa_why)),
+            ("available", self.isa_available.join(" ")),
+            ("pool", pool),
+            ("offload", self.offload.clone()),
+        ];
+        let rows: Vec<_> = rows
+            .map(|(name, value)| vec![name.to_owned(), output::plain(&value).into_owned()])
+            .into();
+        let mut out = columns(&rows, &[false, false]);
+        section(&mut out, "kernels", &self.kernels, |kernel| {
+            let bits = kernel.packed_bits.map(|bits| format!("packed, {bits:.2} bits a weight"));
+            vec![
+                kernel.format.to_owned(),
+                kernel.kernel.clone(),
+                bits.unwrap_or_else(|| "as in the file".to_owned()),
+            ]
+        });
+        section(&mut out, "providers", &self.providers, |provider| {
+            let state = if provider.usable { "usable" } else { "not usable" };
+            vec![provider.name.clone(), state.to_owned(), provider.detail.clone()]
+        });
+        section(&mut out, "variables", &self.variables, |variable| {
+            vec![variable.name.clone(), variable.value.clone(), variable.effect.clone()]
+        });
+        out
+    }
+}
+
+impl Kernel {
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred bits")]
+    fn of(dtype: DType, isa: Isa) -> Self {
+        // One panel: as many rows as any layout puts together, of one block each.
+        let (rows, cols) = (16, dtype.unit().0);
+        let packed = packed_bytes(dtype, rows, cols);
+        Self {
+            format: dtype.name(),
+            kernel: cpu_kernel(dtype, isa),
+            packed_bits: packed.map(|bytes| 8.0 * bytes as f64 / (rows * cols) as f64),
+        }
+    }
+}
+
+fn providers() -> Vec<Provider> {
+    let found = default_providers().into_iter().map(|found| {
+        let (usable, detail) = match &found.provider {
+            Ok(provider) => {
+                let info = provider.device();
+                let memory = if info.is_unified { "shared memory" } else { "own memory" };
+                (true, format!("{}, {memory}, {}", info.name, bytes(info.memory_bytes)))
+            }
+            Err(why) => (false, why.clone()),
+        };
+        Provider { name: found.name.to_owned(), usable, detail }
+    });
+    let found: Vec<_> = found.collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let detail = "this version has no provider for a GPU; everything runs on the CPU".to_owned();
+    vec![Provider { name: "none".to_owned(), usable: false, detail }]
+}
+
+fn section<T>(out: &mut String, title: &str, items: &[T], cells: impl Fn(&T) -> Vec<String>) {
+    if items.is_empty() {
+        return;
+    }
+    let rows: Vec<_> = items
+        .iter()
+        .map(|item| cells(item).iter().map(|cell| output::plain(cell).into_owned()).collect())
+        .collect();
+    // Writing to a string does not fail.
+    let _ = write!(out, "\n{title}\n");
+    for line in columns(&rows, &[false, false, false]).lines() {
+        let _ = writeln!(out, "  {line}");
+    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use fucina::gguf::{self, AccessUsed, File};
-use fucina::{Config, Runtime, default_providers};
+use fucina::{Config, Isa, Runtime, default_providers};
 
 /// The model that is part of the program.
 static EMBEDDED: &[u8] = include_bytes!("../assets/austen-q8_0.gguf");
@@ -82,4 +82,11 @@ pub(crate) fn with_config(config: Config, threads: Option<usize>) -> anyhow::Res
         builder = builder.provider(provider);
     }
     Ok(builder.build()?)
+}
+
+/// The instruction set that a runtime with these knobs has.
+pub(crate) fn isa(config: &Config) -> anyhow::Result<Isa> {
+    // One thread is the one that runs: nothing is started.
+    let builder = Runtime::builder().config(config.clone()).threads(1);
+    Ok(builder.build()?.isa())
 }

@@ -1,0 +1,66 @@
+//! The variables that are set, and what each does.
+
+use fucina::{ConfigError, THRESHOLDS};
+use serde::Serialize;
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    pub(super) value: String,
+    pub(super) effect: String,
+}
+
+/// Knobs besides the thresholds.
+const KNOWN: &[(&str, &str)] = &[
+    ("FUCINA_THREADS", "number of threads"),
+    ("FUCINA_CPU_ISA", "instruction set of the CPU kernels"),
+    ("FUCINA_GPU", "whether calls are offered to providers"),
+    ("FUCINA_GPU_TRACE", "keeps a log of every decision"),
+    ("FUCINA_POOL_MB", "free memory that the pool keeps"),
+    ("FUCINA_ORACLES", "golden files of the tests; no effect here"),
+    ("FUCINA_REQUIRE_ORACLES", "tests without golden files fail; no effect here"),
+    ("FUCINA_MODELS", "model files of the tests; no effect here"),
+    ("FUCINA_REQUIRE_ISA", "instruction sets that the tests require; no effect here"),
+];
+
+/// Every variable of ours that is set.
+pub(super) fn set(wrong: Option<&ConfigError>) -> Vec<Variable> {
+    let all = std::env::vars_os().map(|(name, value)| {
+        (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+    });
+    let mut ours: Vec<_> = all.filter(|(name, _)| name.starts_with("FUCINA_")).collect();
+    ours.sort();
+    ours.into_iter().map(|(name, value)| describe(name, value, wrong)).collect()
+}
+
+fn describe(name: String, value: String, wrong: Option<&ConfigError>) -> Variable {
+    let known = KNOWN.iter().find(|(known, _)| *known == name).map(|&(_, effect)| effect);
+    let threshold = THRESHOLDS.iter().any(|&(known, _)| known == name);
+    let effect = match wrong.filter(|error| error.name == name) {
+        Some(error) => format!("WRONG: it takes {}", error.expected),
+        None => match known.or(threshold.then_some("work from which a call is offered")) {
+            Some(effect) => effect.to_owned(),
+            None => "UNKNOWN: no such variable; is it misspelt?".to_owned(),
+        },
+    };
+    Variable { name, value, effect }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_is_known_unknown_or_wrong() {
+        let of = |name: &str, wrong: Option<&ConfigError>| {
+            describe(name.to_owned(), "x".to_owned(), wrong).effect
+        };
+        assert_eq!(of("FUCINA_THREADS", None), "number of threads");
+        assert_eq!(of("FUCINA_GPU_MIN_WORK", None), "work from which a call is offered");
+        let misspelt = ["FUCINA", "THREAD"].join("_");
+        assert!(of(&misspelt, None).starts_with("UNKNOWN"));
+        let wrong = ConfigError { name: "FUCINA_THREADS", value: "x".into(), expected: "y" };
+        assert_eq!(of("FUCINA_THREADS", Some(&wrong)), "WRONG: it takes y");
+        assert_eq!(of("FUCINA_GPU", Some(&wrong)), "whether calls are offered to providers");
+    }
+}
