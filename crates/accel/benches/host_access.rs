@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use fucina_accel::{Pool, Storage};
+use fucina_accel::Pool;
 
 const ACCESSES: u32 = 1 << 20;
 
@@ -23,15 +23,13 @@ fn round(mut access: impl FnMut() -> u64) -> f64 {
 }
 
 fn slice(bytes: &[u8]) -> u64 {
-    u64::from(black_box(bytes)[black_box(0)])
+    u64::from(bytes[black_box(7)])
 }
 
-fn host(storage: &Storage) -> u64 {
-    storage.host().map_or(0, |bytes| u64::from(black_box(bytes)[black_box(0)]))
-}
-
-fn host_mut(storage: &mut Storage) -> u64 {
-    storage.host_mut().map_or(0, |bytes| u64::from(black_box(bytes)[black_box(0)]))
+fn slice_mut(bytes: &mut [u8]) -> u64 {
+    let byte = &mut bytes[black_box(7)];
+    *byte = byte.wrapping_add(1);
+    u64::from(*byte)
 }
 
 fn main() {
@@ -41,15 +39,19 @@ fn main() {
         println!("no memory");
         return;
     };
-    let boxed: Box<[u8]> = vec![0; 4096].into();
-    let mut times = [const { Vec::new() }; 3];
+    let mut owned = vec![0u8; 4096];
+    let mut times = [const { Vec::new() }; 4];
     for _ in 0..rounds {
-        times[0].push(round(|| slice(black_box(&boxed))));
-        times[1].push(round(|| host(black_box(&storage))));
-        times[2].push(round(|| host_mut(black_box(&mut storage))));
+        times[0].push(round(|| slice(black_box(&owned))));
+        times[1].push(round(|| black_box(&storage).host().map_or(0, slice)));
+        times[2].push(round(|| slice_mut(black_box(&mut owned))));
+        times[3].push(round(|| black_box(&mut storage).host_mut().map_or(0, slice_mut)));
     }
     println!("{:<22} {:>8} {:>8}", "ns per access", "min", "median");
-    for (name, times) in ["slice", "Storage::host", "Storage::host_mut"].iter().zip(&mut times) {
+    for (name, times) in ["read a slice", "Storage::host", "write a slice", "Storage::host_mut"]
+        .iter()
+        .zip(&mut times)
+    {
         times.sort_by(f64::total_cmp);
         println!("{name:<22} {:>8.2} {:>8.2}", times[0], times[times.len() / 2]);
     }

@@ -126,6 +126,10 @@ impl Copies {
         });
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes every copy.
     pub(crate) fn take(&mut self) -> Vec<DeviceCopy> {
         std::mem::take(&mut self.0)
