@@ -9,6 +9,18 @@ use super::error::DecodeError;
 use super::{ControlTokens, append_bytes};
 
 /// A decoder for ids that arrive one at a time.
+///
+/// ```
+/// use fucina_llm::tokenizer::{ControlTokens, Tokenizer, Vocab};
+///
+/// // The two bytes of `é`, each a token of its own.
+/// let (tokenizer, _) = Tokenizer::new(&Vocab { tokens: vec!["Ã", "©"], ..Vocab::default() })?;
+/// let mut stream = tokenizer.stream(ControlTokens::Skip);
+/// assert_eq!(stream.push(0)?, "");
+/// assert_eq!(stream.push(1)?, "é");
+/// assert_eq!(stream.finish(), "");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Stream<'a> {
     tokenizer: &'a Tokenizer,
