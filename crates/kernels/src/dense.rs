@@ -2,46 +2,61 @@
 //!
 //! Weights are rows as the file has them, at any alignment; activations and sums are f32. A few
 //! activation rows are multiplied while the weights stream by, and nothing is copied. For many
-//! rows, weights are decoded into scratch memory and multiplied by a blocked GEMM. Threads are the
-//! caller's business.
+//! rows, weights are first decoded into scratch memory. Threads are the caller's business.
 
 use fucina_dtype::DType;
+use zerocopy::IntoBytes;
 
 use crate::isa::Isa;
 
 mod dot;
 mod gemm;
+#[cfg(target_arch = "x86_64")]
+mod panel;
 
 pub use gemm::{Matrix, sgemm};
 
-/// Activation rows from which decoding and a blocked GEMM win over streaming the weights.
-const GEMM_ROWS: usize = 24;
+/// Columns of a panel of decoded weights.
+const PANEL_COLS: usize = 32;
+
+/// Activation rows that are multiplied while the weights stream by once: few enough to stay in a
+/// second-level cache.
+const STREAM_ROWS: usize = 16;
+
+/// Activation rows from which decoding the weights first pays.
+const fn many_rows(dtype: DType) -> usize {
+    match dtype {
+        DType::F32 => 16,
+        _ => 32,
+    }
+}
 
 /// Elements of scratch memory that [`matmul_rows`] needs for weights `[nr, k]` and `m` rows.
 ///
 /// # Panics
 ///
-/// Panics if `nr * k` does not fit `usize`.
+/// Panics if the size does not fit `usize`.
 pub fn scratch_len(dtype: DType, m: usize, nr: usize, k: usize) -> usize {
-    if streams(dtype) && m < GEMM_ROWS {
-        return 0;
+    let product = |rows: usize| rows.checked_mul(k).expect("a weight fits the address space");
+    if dtype.is_block() {
+        let decoded = product(nr).checked_add(scratch_len(DType::F32, m, nr, k));
+        decoded.expect("a weight fits the address space")
+    } else if m < many_rows(dtype) {
+        0
+    } else {
+        product(nr.max(PANEL_COLS))
     }
-    nr.checked_mul(k).expect("a weight fits the address space")
 }
 
 /// Consecutive rows of a weight.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
-    /// Format of the rows.
+    /// Format of the rows: a scalar float or a block format.
     pub dtype: DType,
     /// Elements of a row.
     pub k: usize,
     /// The rows, one after the other, at any alignment.
     pub bytes: &'a [u8],
-}
-
-fn streams(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// Rows of a weight, `[nr, k]`, times activations, `x: [m, k]`. `out`, `[m, nr]`, is overwritten.
@@ -51,7 +66,8 @@ fn streams(dtype: DType) -> bool {
 ///
 /// # Panics
 ///
-/// Panics if the weight is not whole rows of `k` elements, or if another slice does not have its size.
+/// Panics if the weight is not whole rows of `k` floats or blocks, or if another slice does not
+/// have its size.
 pub fn matmul_rows(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &mut [f32]) {
     let Rows { dtype, k, bytes } = w;
     let row_bytes = dtype.row_bytes(k).expect("a row is whole blocks");
@@ -66,24 +82,47 @@ pub fn matmul_rows(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &
     if out.is_empty() {
         return;
     }
-    if scratch_len(dtype, m, nr, k) == 0 {
-        dot::matmul(isa, w, x, out);
-        return;
+    if dtype.is_block() {
+        let (decoded, scratch) = scratch.split_at_mut(nr * k);
+        decode_row(isa, dtype, bytes, decoded);
+        let w = Rows { dtype: DType::F32, k, bytes: decoded.as_bytes() };
+        multiply(isa, w, x, out, scratch);
+    } else {
+        multiply(isa, w, x, out, scratch);
     }
-    let decoded = &mut scratch[..nr * k];
-    for (raw, row) in bytes.chunks_exact(row_bytes).zip(decoded.chunks_exact_mut(k)) {
-        decode_row(isa, dtype, raw, row);
-    }
-    sgemm((m, k, nr), Matrix::new(x, k, 1), Matrix::new(decoded, 1, k), out);
 }
 
-/// Decodes a row, or any whole blocks of one, as [`DType::decode`] does.
+/// [`matmul_rows`] of floats, once all sizes are checked and none is zero.
+fn multiply(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &mut [f32]) {
+    let Rows { dtype, k, bytes } = w;
+    let m = x.len() / k;
+    let nr = out.len() / m;
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni(token) if m >= many_rows(dtype) => {
+            panel::matmul(token, w, x, out, scratch);
+        }
+        Isa::Scalar if m >= many_rows(dtype) => {
+            let decoded = &mut scratch[..nr * k];
+            decode_row(isa, dtype, bytes, decoded);
+            sgemm((m, k, nr), Matrix::new(x, k, 1), Matrix::new(decoded, 1, k), out);
+        }
+        _ => {
+            let blocks = x.chunks(STREAM_ROWS * k).zip(out.chunks_mut(STREAM_ROWS * nr));
+            for (x, out) in blocks {
+                dot::matmul(isa, w, x, out);
+            }
+        }
+    }
+}
+
+/// Decodes any number of whole blocks, such as a row, as [`DType::decode`] does.
 ///
 /// # Panics
 ///
 /// Panics if `raw` and `out` do not have the same number of elements.
 pub fn decode_row(isa: Isa, dtype: DType, raw: &[u8], out: &mut [f32]) {
-    if streams(dtype) {
+    if matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
         assert_eq!(Some(raw.len()), dtype.row_bytes(out.len()), "bytes of the row");
         dot::decode(isa, dtype, raw, out);
     } else {

@@ -6,13 +6,13 @@ use super::Rows;
 use crate::isa::Isa;
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
+pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod scalar;
 
 /// A scalar type that weights may have.
-trait Elem {
+pub(super) trait Elem {
     const DTYPE: DType;
     const BYTES: usize = Self::DTYPE.unit().1;
 
@@ -20,9 +20,9 @@ trait Elem {
     fn decode(bytes: &[u8]) -> f32;
 }
 
-enum F32 {}
-enum F16 {}
-enum Bf16 {}
+pub(super) enum F32 {}
+pub(super) enum F16 {}
+pub(super) enum Bf16 {}
 
 impl Elem for F32 {
     const DTYPE: DType = DType::F32;

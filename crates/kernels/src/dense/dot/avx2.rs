@@ -97,7 +97,7 @@ fn load_padded<E: Elem>(rest: &[u8]) -> __m256 {
 /// Loads a register of elements as f32.
 #[target_feature(enable = "avx2,f16c,fma")]
 #[inline]
-fn load<E: Elem>(bytes: &[u8]) -> __m256 {
+pub(in super::super) fn load<E: Elem>(bytes: &[u8]) -> __m256 {
     match E::DTYPE {
         DType::F16 => {
             let bits = bytes.first_chunk().map_or_else(|| _mm_setzero_si128(), |b| load_u8x16(b));

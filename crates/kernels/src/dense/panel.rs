@@ -1,0 +1,74 @@
+//! Many activation rows: weights are decoded into panels of 32 columns, which stay in cache while
+//! all rows pass. Element `k * 32 + c` of a panel is weight `[c, k]`; a register holds 16 columns of
+//! one `k`. Missing columns of the last panel are zero and their results are dropped.
+//!
+//! AVX-512 only: with AVX2, streaming is as fast.
+
+use fucina_dtype::DType;
+
+use super::dot::{Bf16, Elem, F16, F32};
+use super::{PANEL_COLS, Rows};
+use crate::isa::Avx512Vnni;
+
+mod avx512;
+
+/// Columns of a panel: two registers.
+const COLS: usize = PANEL_COLS;
+
+/// See [`matmul_rows`](super::matmul_rows). All sizes are right and none is zero; `scratch` has
+/// room for a panel.
+pub(super) fn matmul(
+    token: Avx512Vnni,
+    w: Rows<'_>,
+    x: &[f32],
+    out: &mut [f32],
+    scratch: &mut [f32],
+) {
+    match w.dtype {
+        DType::F32 => matmul_as::<F32>(token, w, x, out, scratch),
+        DType::F16 => matmul_as::<F16>(token, w, x, out, scratch),
+        DType::BF16 => matmul_as::<Bf16>(token, w, x, out, scratch),
+        dtype => unreachable!("{dtype} is not a scalar type"),
+    }
+}
+
+fn matmul_as<E: Elem>(
+    _token: Avx512Vnni,
+    w: Rows<'_>,
+    x: &[f32],
+    out: &mut [f32],
+    scratch: &mut [f32],
+) {
+    let Rows { k, bytes, .. } = w;
+    let nr = bytes.len() / (k * E::BYTES);
+    let panel = &mut scratch[..k * COLS];
+    for (rows, first) in bytes.chunks(COLS * k * E::BYTES).zip((0..).step_by(COLS)) {
+        let to = Columns { out, nr, first, width: COLS.min(nr - first) };
+        // SAFETY: the token proves that this CPU has AVX-512 F and AVX2's set.
+        unsafe { avx512::pack_and_multiply::<E>((rows, k), x, panel, to) }
+    }
+}
+
+/// Where the results of a panel go.
+struct Columns<'a> {
+    /// `[m, nr]`
+    out: &'a mut [f32],
+    nr: usize,
+    /// First column and number of columns of the panel.
+    first: usize,
+    width: usize,
+}
+
+impl Columns<'_> {
+    /// Copies one row of results; what lies beyond the width is dropped.
+    fn write(&mut self, row: usize, values: &[f32]) {
+        let at = row * self.nr + self.first;
+        self.out[at..at + self.width].copy_from_slice(&values[..self.width]);
+    }
+}
+
+/// `N` rows of `x: [m, k]` from row `first`.
+#[inline]
+fn activations<const N: usize>(x: &[f32], k: usize, first: usize) -> [&[f32]; N] {
+    std::array::from_fn(|r| &x[(first + r) * k..][..k])
+}
