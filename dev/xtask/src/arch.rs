@@ -25,7 +25,10 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Edges that only tests and benchmarks may have, beside those above. Any crate may use the test kit.
-const DEV_EDGES: &[(&str, &str)] = &[];
+const DEV_EDGES: &[(&str, &str)] = &[
+    // Its tests run a model on the reference provider.
+    ("fucina-llm", "fucina-accel"),
+];
 
 /// Files that may contain `unsafe`, besides the dispatch files of the kernels (see
 /// [`may_be_unsafe`]). A trailing `*` stands for the rest of the path.

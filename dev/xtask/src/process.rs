@@ -131,8 +131,9 @@ fn announce(command: &Command) {
 fn shown(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
-        let value = value.unwrap_or_default().to_string_lossy();
-        words.push(format!("{}={}", name.to_string_lossy(), quoted(&value)));
+        if let Some(value) = value {
+            words.push(format!("{}={}", name.to_string_lossy(), quoted(&value.to_string_lossy())));
+        }
     }
     words.push(command.get_program().to_string_lossy().into_owned());
     words.extend(command.get_args().map(|arg| quoted(&arg.to_string_lossy())));
