@@ -24,8 +24,8 @@ pub(crate) enum Verdict {
     Free(Memory),
     /// Not yet known.
     Parked(Parked),
-    /// It was given up; this many bytes are gone.
-    Leaked(usize),
+    /// It was given up.
+    Leaked,
 }
 
 impl Parked {
@@ -50,9 +50,8 @@ impl Parked {
         if state == FenceState::Open {
             return Verdict::Free(self.memory);
         }
-        let capacity = self.memory.capacity();
         self.memory.leak();
-        Verdict::Leaked(capacity)
+        Verdict::Leaked
     }
 }
 
@@ -75,7 +74,7 @@ pub(crate) fn sweep_orphans() -> usize {
         match parked.judge() {
             Verdict::Parked(parked) => left.push(parked),
             Verdict::Free(memory) => drop(memory),
-            Verdict::Leaked(_) => {}
+            Verdict::Leaked => {}
         }
     }
     let mut orphans = orphans();

@@ -1,6 +1,7 @@
 //! A provider whose commands end when the test says so. It computes nothing: command number `n`
 //! fills its output with the byte `n + 1`.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ pub struct ManualProvider {
     id: ProviderId,
     lane: AtomicU32,
     decline: Mutex<Option<Decline>>,
+    output_copy: Mutex<Option<Range<usize>>>,
     commands: Mutex<Vec<Arc<Manual>>>,
 }
 
@@ -62,6 +64,7 @@ impl Default for ManualProvider {
             id: ProviderId::fresh(),
             lane: AtomicU32::new(0),
             decline: Mutex::new(None),
+            output_copy: Mutex::new(None),
             commands: Mutex::default(),
         }
     }
@@ -76,6 +79,11 @@ impl ManualProvider {
     /// Declines every call from now on, or none.
     pub fn set_decline(&self, decline: Option<Decline>) {
         *self.decline.lock().unwrap_or_else(PoisonError::into_inner) = decline;
+    }
+
+    /// Claims that the device copies of the outputs that follow hold `range`, true or not.
+    pub fn set_output_copy(&self, range: Range<usize>) {
+        *self.output_copy.lock().unwrap_or_else(PoisonError::into_inner) = Some(range);
     }
 
     /// Lets command `number` end well.
@@ -159,7 +167,9 @@ impl Provider for ManualProvider {
         let place = commands.len() as u64;
         commands.push(Arc::clone(&command));
         let device = self.id.device(0);
-        let copy = DeviceCopy::new(device, 0..out_bytes, Arc::clone(&command) as _);
+        let claim = self.output_copy.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let copy =
+            DeviceCopy::new(device, claim.unwrap_or(0..out_bytes), Arc::clone(&command) as _);
         let lane = device.lane(self.lane.load(Ordering::Relaxed));
         Ok(Submission::new(lane, place, command).with_output_copy(copy))
     }

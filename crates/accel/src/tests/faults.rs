@@ -109,6 +109,22 @@ fn r07_an_input_of_a_failed_command_moves_before_it_is_written() {
     assert_eq!((pool.stats().leaked, pool.stats().live, pool.stats().cached), (2, 0, 1));
 }
 
+/// A command that is skipped, because one operand is faulted, has another one that others share.
+#[test]
+fn r07_a_skipped_command_does_not_spoil_its_other_operands() {
+    for seed in 0..10 {
+        let (pool, provider) = (poisoned(), faulty(0, seed));
+        let (x, y) = (storage(&pool, &[1.0; 4]), storage(&pool, &[2.0; 4]));
+        provider.pause();
+        let bad = run(&provider, &pool, &scale(&x, 2.0));
+        let skipped = run(&provider, &pool, &add(&bad, &y));
+        let good = run(&provider, &pool, &scale(&y, 3.0));
+        provider.resume();
+        assert_eq!(values(&good), [6.0; 4]);
+        assert_eq!(skipped.host().unwrap_err(), bad.host().unwrap_err());
+    }
+}
+
 #[test]
 fn r07_a_partial_write_after_a_fault_keeps_the_other_bytes() {
     let (pool, provider) = (poisoned(), ManualProvider::default());

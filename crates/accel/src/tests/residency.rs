@@ -77,6 +77,20 @@ fn r15_a_larger_copy_replaces_a_smaller_one() {
     assert_eq!(budget.used_bytes(), 24);
 }
 
+/// A provider that claims more than its command produces gets nothing kept.
+#[test]
+fn r11_an_output_copy_beyond_what_was_produced_is_not_kept() {
+    let (pool, provider) = (poisoned(), crate::reference::ManualProvider::default());
+    let (device, x) = (provider.device().id, storage(&pool, &[1.0; 4]));
+    for (claim, kept) in [(0..16, true), (0..32, false), (4..20, false)] {
+        provider.set_output_copy(claim);
+        let out = submit(&provider, &scale(&x, 2.0), pool.take(32).unwrap());
+        let out = out.map_err(|(why, _)| why).unwrap();
+        assert_eq!(out.device_copy(device, 4..16).is_some(), kept);
+    }
+    (0..3).for_each(|number| provider.finish(number));
+}
+
 #[test]
 fn an_object_of_another_type_is_not_found() {
     let copy = DeviceCopy::new(ProviderId::fresh().device(0), 0..4, Arc::new(7u8));
