@@ -1,6 +1,13 @@
 //! A whole model on the reference provider: the same tokens as on the CPU, and never wrong ones
 //! when the device misbehaves.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "a test: small numbers, and a panic is a failure"
+)]
+
 use std::sync::Arc;
 
 use fucina_accel::reference::{ReferenceConfig, ReferenceProvider};

@@ -14,6 +14,14 @@
 //! more than twice the largest difference that the prompt's logits show: the best two logits may
 //! move towards each other by that much.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "a test: small numbers, and a panic is a failure"
+)]
+
 use std::path::{Path, PathBuf};
 
 use fucina_gguf::File;

@@ -526,7 +526,7 @@ impl<V: Axis, D: Axis> Tensor<(V, D)> {
     ///
     /// Fails if an id is out of range.
     pub fn rows<T: Axis>(&self, ids: &Tensor<(T,)>) -> Result<Tensor<(T, D)>> {
-        Ok(Tensor::<(V, D)>::wrap(self.inner.rows(&ids.inner)?))
+        Ok(Self::wrap(self.inner.rows(&ids.inner)?))
     }
 }
 

@@ -104,14 +104,20 @@ pub enum Error {
     },
     /// The seam refuses the call.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(Box<CallError>),
     /// The seam refuses to hand out the bytes.
     #[error(transparent)]
-    Storage(StorageError),
+    Storage(Box<StorageError>),
     /// A device command that these bytes depend on failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Memory could not be had.
     #[error(transparent)]
     Alloc(#[from] AllocError),
+}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        Self::Call(Box::new(error))
+    }
 }

@@ -1,7 +1,7 @@
 //! The built-in thresholds, in multiply-adds (`m * n * k`), and their overrides.
 //!
 //! They hold where this machine has no measured profile. The figures come from the design's source
-//! document: "discrete" was measured on a laptop GPU behind PCIe, "unified" on a laptop with one
+//! document: "discrete" was measured on a laptop GPU behind a `PCIe` bus, "unified" on a laptop with one
 //! memory for both sides. Every one is overridable by the variable of its name.
 
 use std::collections::BTreeMap;

@@ -20,10 +20,10 @@ mod gates;
 mod kv_cache;
 mod ops;
 pub mod route;
-#[expect(clippy::module_inception, reason = "the type is the crate's subject")]
 mod runtime;
 mod scratch;
 mod shape;
+mod sync;
 mod tensor;
 #[expect(unsafe_code, reason = "borrowed closures and disjoint tiles cross threads here")]
 mod threads;

@@ -97,6 +97,6 @@ pub(crate) fn storage_error(error: StorageError, op: &'static str) -> Error {
         StorageError::ReadOnly => Error::ReadOnly { op },
         StorageError::Device(error) => Error::Device(error),
         StorageError::Alloc(error) => Error::Alloc(error),
-        other => Error::Storage(other),
+        other => Error::Storage(Box::new(other)),
     }
 }

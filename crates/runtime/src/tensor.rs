@@ -90,7 +90,7 @@ impl DynTensor {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.shape.elems().expect("the bytes fit a storage")
+        self.shape.iter().product()
     }
 
     /// Reports whether there are no elements.

@@ -11,12 +11,15 @@
 //! Not here: what is worth a region at all. Ops decide that.
 
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::JoinHandle;
+use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+
+use crate::sync::Ordering::SeqCst;
+use crate::sync::{
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, MutexGuard,
+    UnsafeCell, fence,
+};
 
 /// How long a worker looks for the next region before it parks. Decode leaves a few microseconds
 /// between its regions; a longer spin takes cycles from other processes.
@@ -82,7 +85,7 @@ impl Team {
     pub fn new(threads: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // More threads than cores: a spinning worker would hold up a working one.
-        let spin = if threads > cores { Duration::ZERO } else { SPIN };
+        let spin = if threads > cores || cfg!(loom) { Duration::ZERO } else { SPIN };
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             cursor: AtomicUsize::new(0),
@@ -100,7 +103,7 @@ impl Team {
             .map_while(|index| {
                 let shared = Arc::clone(&shared);
                 let name = format!("fucina-{index}");
-                std::thread::Builder::new().name(name).spawn(move || shared.work(spin)).ok()
+                Builder::new().name(name).spawn(move || shared.work(spin)).ok()
             })
             .collect();
         Self { shared, workers, region: Mutex::new(()), spin }
@@ -259,9 +262,12 @@ impl Shared {
             )
         };
         // SAFETY: no worker is joined, so nobody reads `job`; `region` excludes other writers.
-        unsafe { *self.job.get() = Job { run, tasks } };
+        self.job.with_mut(|job| unsafe { *job = Job { run, tasks } });
         self.cursor.store(0, SeqCst);
         self.state.fetch_add(GENERATION + OPEN, SeqCst);
+        // Pairs with the fence in `sleep_until`: either the worker sees the region, or this sees
+        // the worker.
+        fence(SeqCst);
         if self.sleepers.load(SeqCst) > 0 {
             self.wake_sleepers();
         }
@@ -282,6 +288,9 @@ impl Shared {
         }
         let mut guard = lock(&self.done_lock);
         self.caller_waits.store(true, SeqCst);
+        // Pairs with the fence in `leave`: either this sees the worker gone, or the worker sees
+        // this wait.
+        fence(SeqCst);
         while !empty() {
             guard = self.done.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
@@ -313,7 +322,8 @@ impl Shared {
 
     fn leave(&self) {
         let before = self.state.fetch_sub(1, SeqCst);
-        if before & (JOINED_MASK | OPEN) == 1 && self.caller_waits.load(SeqCst) {
+        fence(SeqCst);
+        if before & JOINED_MASK == 1 && self.caller_waits.load(SeqCst) {
             drop(lock(&self.done_lock));
             self.done.notify_all();
         }
@@ -335,7 +345,7 @@ impl Shared {
             }
             seen = self.state.load(SeqCst) & !(GENERATION - 1);
             // SAFETY: this worker is joined, so the caller of the region cannot change `job`.
-            let job = unsafe { *self.job.get() };
+            let job = self.job.with(|job| unsafe { *job });
             // SAFETY: the closure lives until this worker has left; see the invariant.
             let task = unsafe { &*job.run };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.claim(task, job.tasks))) {
@@ -348,9 +358,8 @@ impl Shared {
 
     fn sleep_until(&self, news: impl Fn() -> bool) {
         let mut guard = lock(&self.sleep_lock);
-        // Counted before the last look, while `open` publishes before it counts: one of the two
-        // sees the other.
         self.sleepers.fetch_add(1, SeqCst);
+        fence(SeqCst);
         while !news() {
             guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
@@ -382,5 +391,6 @@ fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 #[path = "threads_tests.rs"]
 mod tests;

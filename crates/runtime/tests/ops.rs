@@ -1,5 +1,12 @@
 //! Each op against a reference in f64, written apart from the kernels.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "a test: small numbers, and a panic is a failure"
+)]
+
 use fucina_runtime::{
     Activation, AttentionParams, DType, DynTensor, Error, KvCache, KvShape, Pairing, RopeConfig,
     RopeTable, Runtime, Scaling, Tensor, UnaryOp, axes,

@@ -1,5 +1,12 @@
 //! Views, accessors and conversions, against plain index arithmetic.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "a test: small numbers, and a panic is a failure"
+)]
+
 use fucina_runtime::{DType, DynTensor, Error, Runtime};
 use half::f16;
 

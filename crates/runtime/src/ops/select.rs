@@ -54,7 +54,7 @@ impl DynTensor {
             return Err(Error::Shape { op, shape: self.dims(), why: "a row has fewer elements" });
         };
         let mut shape = x.dims();
-        *shape.last_mut().expect("it has an axis") = k;
+        shape[x.shape().len() - 1] = k;
         let rt = x.runtime();
         let mut values = rt.empty(DType::F32, &shape, op)?;
         let mut places = rt.empty(DType::I32, &shape, op)?;
