@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
-use fucina::llm::sampler::SamplerConfig;
+use fucina::llm::sampler::{ConfigError, SamplerConfig};
 
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -54,9 +54,9 @@ Examples:
   fucina run model.gguf \"Once upon a time\" -n 64 --greedy
   fucina run model.gguf - --json < prompt.txt")]
 pub(crate) struct RunArgs {
-    /// The text to continue, after the path of the model if there are two. `-` reads standard
-    /// input, without its last line break
-    #[arg(required = true, num_args = 1..=2, value_name = "[MODEL] PROMPT")]
+    /// The text to continue, in quotes; before it the path of a model, if there are two. A prompt
+    /// of `-` reads standard input, without its last line break
+    #[arg(required = true, num_args = 1.., value_name = "PROMPT")]
     pub(crate) words: Vec<OsString>,
     /// Most tokens to generate [default: until the text ends or the context is full; 128 for the
     /// embedded model]
@@ -66,8 +66,6 @@ pub(crate) struct RunArgs {
     /// far as the model goes]
     #[arg(long, value_name = "N")]
     pub(crate) ctx: Option<usize>,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingArgs,
     /// Threads [default: FUCINA_THREADS, or all CPUs that the process may use]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
@@ -86,6 +84,8 @@ pub(crate) struct RunArgs {
     /// Write nothing but errors to standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
 }
 
 /// How tokens are chosen.
@@ -96,19 +96,19 @@ pub(crate) struct SamplingArgs {
     #[arg(long, conflicts_with_all = ["temp", "top_k", "top_p", "min_p", "seed"])]
     pub(crate) greedy: bool,
     /// Temperature: 0 takes the most likely token, more is more varied
-    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
     temp: f32,
     /// Choose among the K most likely tokens; 0 among all
     #[arg(long, value_name = "K", default_value_t = 40)]
     top_k: usize,
     /// Choose among the most likely tokens that have this probability together; 1 among all
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     top_p: f32,
     /// Leave out tokens less likely than this part of the most likely one's probability
-    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
     min_p: f32,
     /// Divide the logits of recent tokens by this; 1 is off [default: 1.1; 1 with --greedy]
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
     repeat_penalty: Option<f32>,
     /// Lower the logits of recent tokens by this
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
@@ -211,10 +211,13 @@ fn repetitions(text: &str) -> Result<usize, String> {
 }
 
 impl SamplingArgs {
-    /// The configuration, with `seed` where none was asked for.
-    pub(crate) fn config(&self, random_seed: impl FnOnce() -> u64) -> SamplerConfig {
+    /// The configuration, checked, with a random seed where none was asked for.
+    pub(crate) fn config(
+        &self,
+        random_seed: impl FnOnce() -> u64,
+    ) -> Result<SamplerConfig, Failure> {
         let repeat_penalty = self.repeat_penalty.unwrap_or(if self.greedy { 1.0 } else { 1.1 });
-        SamplerConfig {
+        let config = SamplerConfig {
             temperature: if self.greedy { 0.0 } else { self.temp },
             top_k: self.top_k,
             top_p: self.top_p,
@@ -224,6 +227,14 @@ impl SamplingArgs {
             presence_penalty: self.presence_penalty,
             penalty_last_n: self.repeat_last_n,
             seed: self.seed.unwrap_or_else(random_seed),
+        };
+        match config.validate() {
+            Ok(()) => Ok(config),
+            Err(ConfigError::NotAllowed { field, value, allowed }) => {
+                let flag = if field == "temperature" { "temp" } else { field }.replace('_', "-");
+                Err(Failure::usage(format!("--{flag} is {value}, but must be {allowed}")))
+            }
+            Err(error) => Err(Failure::usage(error.to_string())),
         }
     }
 }

@@ -102,8 +102,9 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let count = report.damaged.as_ref().map_or(0, Vec::len);
     if count > 0 {
         let message = format!(
-            "{count} tensors of `{}` hold damaged values; fetch or convert the file again",
-            report.name
+            "`{}` has damaged values in {}; fetch or convert the file again",
+            report.name,
+            output::plural(count, "tensor")
         );
         return Err(Failure::new(Exit::Model, message).into());
     }

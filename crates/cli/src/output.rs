@@ -60,6 +60,11 @@ pub(crate) fn count(count: u64) -> String {
     }
 }
 
+/// `1 tensor`, `2 tensors`.
+pub(crate) fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A rate with three or four digits.
 pub(crate) fn rate(per_second: f64) -> String {
     let decimals = match per_second {
@@ -134,6 +139,7 @@ mod tests {
         assert_eq!(bytes(3_974_880), "3.79 MiB");
         assert_eq!(count(3_684_608), "3.7 M");
         assert_eq!(count(1_235_814_432), "1.24 B");
+        assert_eq!((plural(1, "file"), plural(2, "file")), ("1 file".into(), "2 files".into()));
         assert_eq!(rate(812.4), "812 t/s");
         assert_eq!(rate(8.125), "8.12 t/s");
         assert_eq!(duration(Duration::from_millis(21)), "21 ms");

@@ -28,8 +28,7 @@ const EMBEDDED_TOKENS: usize = 128;
 /// Runs the command. `start` is when the program started.
 pub(crate) fn run(args: &RunArgs, start: Instant) -> anyhow::Result<Exit> {
     signals::install()?;
-    let config = args.sampling.config(random_seed);
-    let sampler = Sampler::new(config).map_err(|error| Failure::usage(error.to_string()))?;
+    let config = args.sampling.config(random_seed)?;
     let (source, prompt) = words(&args.words)?;
     let prompt = read_prompt(prompt)?;
     let rt = source::runtime(args.threads)?;
@@ -38,7 +37,8 @@ pub(crate) fn run(args: &RunArgs, start: Instant) -> anyhow::Result<Exit> {
     let ids = model.tokenizer().encode(&prompt, special, Bos::Auto)?;
     let max_tokens = args.max_tokens.or(source.is_embedded().then_some(EMBEDDED_TOKENS));
     let job = Job { args, model: &model, prompt: &prompt, ids: &ids, max_tokens, start };
-    let (printer, generated) = job.generate(sampler)?;
+    job.check_size()?;
+    let (printer, generated) = job.generate(Sampler::new(config)?)?;
     if printer.closed {
         return Ok(Exit::Ok);
     }
@@ -64,7 +64,10 @@ pub(crate) fn load(rt: &fucina::Runtime, source: &Source, quiet: bool) -> anyhow
         }
         if let [first, ..] = &*model.info().unused_tensors {
             let count = model.info().unused_tensors.len();
-            output::warning(&format!("{count} tensors of the file are not used, first `{first}`"));
+            output::warning(&format!(
+                "{} of the file not used, first `{first}`",
+                output::plural(count, "tensor")
+            ));
         }
     }
     Ok(model)
@@ -86,7 +89,11 @@ fn words(words: &[OsString]) -> anyhow::Result<(Source, &OsString)> {
             Ok((Source::Embedded, prompt))
         }
         [model, prompt] => Ok((Source::Path(PathBuf::from(model)), prompt)),
-        _ => Err(Failure::usage("one or two arguments are expected: [MODEL] PROMPT").into()),
+        _ => {
+            let message =
+                "a prompt of several words goes into quotes: fucina run \"Once upon a time\"";
+            Err(Failure::usage(message).into())
+        }
     }
 }
 
@@ -133,6 +140,23 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Refuses a prompt that does not fit, before anything is written.
+    fn check_size(&self) -> anyhow::Result<()> {
+        let (tokens, context, limit) = (self.ids.len(), self.context(), self.model.info().context);
+        // A context that the model cannot have is another error.
+        if tokens <= context || context == 0 || context > limit {
+            return Ok(());
+        }
+        let advice = if context < limit {
+            format!("shorten it or raise --ctx, up to {limit}")
+        } else {
+            "shorten it; the model was not made for more".to_owned()
+        };
+        let message =
+            format!("the prompt has {tokens} tokens, the context holds {context}; {advice}");
+        Err(Failure::input(message).into())
+    }
+
     fn generate(&self, mut sampler: Sampler) -> anyhow::Result<(Printer, llm::Generated)> {
         let args = self.args;
         let mut session = self.model.session(Some(self.context()))?;
@@ -141,9 +165,7 @@ impl Job<'_> {
             GenerateOptions::default().max_tokens(self.max_tokens).ignore_end(args.ignore_eos);
         let progress = Progress::new("prompt", false, args.quiet);
         signals::begin();
-        // Not before it is known that the prompt fits: standard output stays empty on an error.
-        let fits = self.ids.len() <= session.context();
-        if fits && !args.no_echo && !args.json {
+        if !args.no_echo {
             printer.write(self.prompt);
         }
         let on_event = &mut |event: Event<'_>| {
@@ -168,7 +190,7 @@ impl Job<'_> {
         if let Some(error) = printer.error.take() {
             return Err(anyhow::Error::new(error).context("could not write to standard output"));
         }
-        Ok((printer, generated?))
+        Ok((printer, generated.map_err(with_advice)?))
     }
 
     /// Size of the context: what was asked for, or what is needed.
@@ -176,6 +198,18 @@ impl Job<'_> {
         let needed = self.ids.len().saturating_add(self.max_tokens.unwrap_or(0));
         let limit = self.model.info().context;
         self.args.ctx.unwrap_or_else(|| needed.max(DEFAULT_CONTEXT).min(limit))
+    }
+}
+
+/// Says what may be the matter if the arithmetic went wrong.
+fn with_advice(error: llm::Error) -> anyhow::Error {
+    let advice = matches!(error, llm::Error::Sample(_)).then_some(
+        "the model's arithmetic failed; look at its weights with `fucina inspect --check`",
+    );
+    let error = anyhow::Error::new(error);
+    match advice {
+        Some(advice) => error.context(advice),
+        None => error,
     }
 }
 

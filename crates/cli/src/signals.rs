@@ -18,11 +18,16 @@ static STATE: AtomicU8 = AtomicU8::new(IDLE);
 /// Takes over SIGINT, SIGTERM and SIGHUP.
 pub(crate) fn install() -> anyhow::Result<()> {
     ctrlc::set_handler(|| {
-        if STATE.compare_exchange(RUNNING, STOPPING, SeqCst, SeqCst).is_err() {
+        if !ask_to_stop(&STATE) {
             std::process::exit(Exit::Interrupted as i32);
         }
     })
     .context("could not take over Ctrl-C")
+}
+
+/// Whether it is enough to ask. If not, the process has to end.
+fn ask_to_stop(state: &AtomicU8) -> bool {
+    state.compare_exchange(RUNNING, STOPPING, SeqCst, SeqCst).is_ok()
 }
 
 /// From now on the first signal only asks to stop.
@@ -33,4 +38,19 @@ pub(crate) fn begin() {
 /// Whether a signal asked to stop.
 pub(crate) fn stop_asked() -> bool {
     STATE.load(SeqCst) == STOPPING
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_signal_of_a_generation_is_a_request() {
+        let state = AtomicU8::new(IDLE);
+        assert!(!ask_to_stop(&state), "nothing to keep");
+        state.store(RUNNING, SeqCst);
+        assert!(ask_to_stop(&state));
+        assert_eq!(state.load(SeqCst), STOPPING);
+        assert!(!ask_to_stop(&state), "impatient");
+    }
 }

@@ -94,7 +94,7 @@ impl Values {
         let mut faults = Vec::new();
         for (count, what) in [(self.nan, "NaN"), (self.infinite, "infinite")] {
             if count > 0 {
-                faults.push(format!("{count} values are {what}"));
+                faults.push(format!("{what} values: {count}"));
             }
         }
         // A bias may be zero; a weight that is has lost its bytes.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Report, Tensor};
-use crate::output::{bytes, columns, count, plain};
+use crate::output::{bytes, columns, count, plain, plural};
 
 /// Longest value of a key that is shown whole, in characters.
 const SHOWN: usize = 96;
@@ -38,7 +38,7 @@ pub(super) fn text(report: &Report) -> String {
         report.types.iter().map(|sum| {
             vec![
                 sum.name.clone(),
-                format!("{} tensors", sum.tensors),
+                plural(sum.tensors, "tensor"),
                 format!("{} weights", count(sum.elements)),
                 bytes(sum.bytes),
             ]
@@ -71,7 +71,7 @@ fn head(out: &mut String, report: &Report) {
             format!("{}, not supported by `fucina run`; supported are {known}", plain(name))
         }
     };
-    let parts = if report.parts == 1 { "1 file" } else { &*format!("{} files", report.parts) };
+    let parts = plural(report.parts, "file");
     let memory = &report.memory;
     let rows = [
         ("model", plain(report.path.as_deref().unwrap_or(&report.name)).into_owned()),

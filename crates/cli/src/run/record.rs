@@ -106,11 +106,7 @@ impl<'a> Record<'a> {
     /// What ran where and how fast, on one line.
     pub(super) fn summary(&self) -> String {
         let (model, backend, timings) = (&self.model, &self.backend, &self.timings);
-        let threads = if backend.threads == 1 {
-            "1 thread"
-        } else {
-            &*format!("{} threads", backend.threads)
-        };
+        let threads = output::plural(backend.threads, "thread");
         let mut parts = vec![
             output::plain(&model.name).into_owned(),
             format!("{} params {}", output::count(model.parameters), model.main_type),
@@ -147,4 +143,54 @@ impl<'a> Record<'a> {
 
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(stop: &'static str, seed: Option<u64>, calls: u64) -> Record<'static> {
+        Record {
+            model: ModelRecord {
+                name: "austen".to_owned(),
+                path: None,
+                architecture: "qwen3".to_owned(),
+                parameters: 3_672_832,
+                main_type: "Q8_0",
+                context: 512,
+            },
+            prompt: "It",
+            prompt_ids: &[1],
+            text: " is",
+            ids: &[2],
+            stop,
+            seed,
+            backend: Backend {
+                isa: "avx2",
+                threads: 2,
+                offloaded: (calls > 0).then_some(("reference", calls)).into_iter().collect(),
+            },
+            timings: Timings {
+                prompt_tokens: 9,
+                prompt_ms: 11.0,
+                prompt_tokens_per_second: 812.0,
+                generated_tokens: 1,
+                generated_ms: 0.0,
+                generated_tokens_per_second: 0.0,
+                first_token_ms: Some(21.0),
+            },
+        }
+    }
+
+    #[test]
+    fn the_summary_says_what_ran_where_and_how_fast() {
+        assert_eq!(
+            record("max_tokens", None, 0).summary(),
+            "austen · 3.7 M params Q8_0 · cpu avx2, 2 threads · prompt 9 tok 812 t/s · \
+             generated 1 tok · first token 21 ms"
+        );
+        let offloaded = record("context_full", Some(7), 12).summary();
+        let tail = "12 calls on reference · stopped: the context is full · seed 7";
+        assert!(offloaded.ends_with(tail), "{offloaded}");
+    }
 }

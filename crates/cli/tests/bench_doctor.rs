@@ -1,0 +1,81 @@
+//! `fucina bench` and `fucina doctor`.
+
+mod common;
+
+use common::{call, call_with};
+
+#[test]
+fn bench_prints_a_row_for_each_test() {
+    let done = call(&["bench", "-p", "4,8", "-n", "2", "-r", "2", "-t", "1,2", "-d", "0,16"]).ok();
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    assert_eq!(lines.len(), 2 + 2 * 2 * 3, "{}", done.stdout);
+    let width = lines[0].chars().count();
+    assert!(lines.iter().all(|line| line.chars().count() == width), "{}", done.stdout);
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    assert_eq!(cells(lines[0]), ["model", "size", "params", "backend", "threads", "test", "t/s"]);
+    let row = cells(lines[2]);
+    assert_eq!(row[..6], ["qwen3 Q8_0", "3.73 MiB", "3.7 M", "CPU", "1", "pp4"], "{row:?}");
+    let (mean, spread) = row[6].split_once(" ± ").unwrap();
+    assert!(mean.parse::<f64>().unwrap() > 0.0 && spread.parse::<f64>().unwrap() >= 0.0);
+    let tests: Vec<String> = lines[2..8].iter().map(|line| cells(line)[5].clone()).collect();
+    assert_eq!(tests, ["pp4", "pp8", "tg2", "pp4 @ d16", "pp8 @ d16", "tg2 @ d16"]);
+    assert_eq!(cells(lines[8])[4], "2");
+    assert_eq!(done.stderr, "");
+}
+
+#[test]
+fn bench_json_has_every_sample_and_csv_the_same_columns() {
+    let args = ["bench", "-p", "8", "-n", "2", "-r", "3", "-t", "1"];
+    let rows = call(&[&args[..], &["--json"]].concat()).ok().json();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for (row, tokens) in rows.iter().zip([8.0, 2.0]) {
+        let ns: Vec<f64> =
+            row["samples_ns"].as_array().unwrap().iter().map(|ns| ns.as_f64().unwrap()).collect();
+        assert_eq!(ns.len(), 3);
+        let mean = ns.iter().map(|ns| tokens * 1e9 / ns).sum::<f64>() / 3.0;
+        let shown = row["tokens_per_second"].as_f64().unwrap();
+        // Three additions and divisions of positive numbers, and the digits of the JSON.
+        assert!((shown - mean).abs() <= 8.0 * f64::EPSILON * mean, "{row}");
+        assert!(row["min"].as_f64() <= row["median"].as_f64());
+        assert!(row["median"].as_f64() <= row["max"].as_f64());
+    }
+    let csv = call(&[&args[..], &["--csv"]].concat()).ok().stdout;
+    let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert_eq!(columns, [18, 18, 18], "{csv}");
+}
+
+#[test]
+fn doctor_tells_what_will_be_used() {
+    let done = call(&["doctor"]).ok();
+    for words in ["threads", "ISA", "kernels", "Q4_K", "TQ2_0", "pool", "providers", "none"] {
+        assert!(done.stdout.contains(words), "{words} is not in {}", done.stdout);
+    }
+    let report = call(&["doctor", "--json"]).ok().json();
+    assert_eq!(report["isa"], fucina::Isa::best().name());
+    let available: Vec<_> = fucina::Isa::available().into_iter().map(fucina::Isa::name).collect();
+    assert_eq!(report["isa_available"], serde_json::json!(available));
+    assert_eq!(report["kernels"].as_array().unwrap().len(), fucina::DType::ALL.len());
+    assert_eq!(report["variables"], serde_json::json!([]));
+}
+
+#[test]
+fn doctor_explains_variables_and_goes_on_where_one_is_wrong() {
+    let misspelt = ["FUCINA", "THREAD"].join("_");
+    let set = [("FUCINA_THREADS", "3"), ("FUCINA_CPU_ISA", "scalar"), (&*misspelt, "4")];
+    let report = call_with(&["doctor", "--json"], &set).ok().json();
+    assert_eq!((&report["threads"], &report["isa"]), (&3.into(), &"scalar".into()));
+    let variables = report["variables"].as_array().unwrap();
+    let effect = |name: &str| {
+        let found = variables.iter().find(|variable| variable["name"] == name).unwrap();
+        found["effect"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(effect("FUCINA_THREADS"), "number of threads");
+    assert!(effect(&misspelt).starts_with("UNKNOWN"));
+    let done = call_with(&["doctor"], &[("FUCINA_CPU_ISA", "avx9000")]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.stdout.contains("WRONG") && done.stdout.contains("kernels"), "{done:?}");
+    done.says(&["FUCINA_CPU_ISA", "avx9000"]);
+}
