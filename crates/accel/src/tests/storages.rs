@@ -122,6 +122,21 @@ fn r13_readers_are_the_newest_of_each_lane() {
     assert_eq!(provider.retires(1), 1);
 }
 
+/// Threads that submit at the same time may record their readers in another order than the lane
+/// runs them.
+#[test]
+fn r13_the_newest_reader_is_the_last_in_the_queue_not_the_last_to_arrive() {
+    let (pool, provider) = (poisoned(), ManualProvider::default());
+    let x = storage(&pool, &[1.0; 4]);
+    let outs = [(); 2].map(|()| run(&provider, &pool, &scale(&x, 2.0)));
+    let mut y = storage(&pool, &[1.0; 4]);
+    y.add_reader(outs[1].writer().unwrap(), 0..4);
+    y.add_reader(outs[0].writer().unwrap(), 12..16);
+    provider.finish(0);
+    assert_eq!(y.lanes_reading(), 1);
+    waits_for(|| y.host_range_mut(12..16).map(drop).unwrap(), &[&|| provider.finish(1)]);
+}
+
 /// A range write waits for the readers of its range only, and copies keep what is before it.
 #[test]
 fn r13_a_range_write_waits_for_readers_of_the_range() {
