@@ -66,10 +66,10 @@ pub(crate) struct RunArgs {
     /// far as the model goes]
     #[arg(long, value_name = "N")]
     pub(crate) ctx: Option<usize>,
-    /// Threads [default: FUCINA_THREADS, or all CPUs that the process may use]
+    /// Threads [default: `FUCINA_THREADS`, or all CPUs that the process may use]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
-    /// Read control tokens such as <|im_end|> in the prompt as what they stand for, not as text
+    /// Read control tokens such as `<|im_end|>` in the prompt as what they stand for, not as text
     #[arg(long)]
     pub(crate) special: bool,
     /// Go on when the model ends the text
@@ -147,7 +147,7 @@ pub(crate) struct BenchArgs {
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = repetitions)]
     pub(crate) repetitions: usize,
-    /// Threads, a list [default: FUCINA_THREADS, or all CPUs that the process may use]
+    /// Threads, a list [default: `FUCINA_THREADS`, or all CPUs that the process may use]
     #[arg(short, long, value_name = "N,..", value_delimiter = ',', value_parser = threads)]
     pub(crate) threads: Vec<usize>,
     /// Tokens in the context before each test, a list

@@ -1,5 +1,7 @@
 //! `fucina bench` and `fucina doctor`.
 
+#![cfg(test)]
+
 mod common;
 
 use common::{call, call_with};

@@ -1,5 +1,7 @@
 //! Every class of failure: its exit code, and a sentence that helps.
 
+#![cfg(test)]
+
 mod common;
 
 use std::ffi::OsStr;

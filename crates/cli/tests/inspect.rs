@@ -1,5 +1,7 @@
 //! `fucina inspect`: what it shows, and that damaged values are found.
 
+#![cfg(test)]
+
 mod common;
 
 use common::{asset, call, call_with, file};

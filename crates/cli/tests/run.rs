@@ -1,5 +1,7 @@
 //! `fucina run`, as a user sees it.
 
+#![cfg(test)]
+
 mod common;
 
 use std::io::Write as _;

@@ -1,4 +1,5 @@
 //! Signals and closed outputs.
+#![cfg(test)]
 #![cfg(unix)]
 
 mod common;
