@@ -203,8 +203,7 @@ fn generation_stops_where_it_should_and_repeats_by_seed() {
     let prompt = encode("She was");
     let run = |context: usize, max: Option<usize>, stop_at: usize, seed: u64| {
         let mut session = model.session(Some(context)).unwrap();
-        let mut config = sampler::SamplerConfig::default();
-        config.seed = seed;
+        let config = sampler::SamplerConfig { seed, ..sampler::SamplerConfig::default() };
         let mut sampler = sampler::Sampler::new(config).unwrap();
         let options = GenerateOptions::default().max_tokens(max).ignore_end(true);
         let (mut text, mut count) = (String::new(), 0);
