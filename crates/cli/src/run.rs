@@ -64,9 +64,9 @@ pub(crate) fn load(rt: &fucina::Runtime, source: &Source, quiet: bool) -> anyhow
         }
         if let [first, ..] = &*model.info().unused_tensors {
             let count = model.info().unused_tensors.len();
+            let count = output::plural(count, "tensor");
             output::warning(&format!(
-                "{} of the file not used, first `{first}`",
-                output::plural(count, "tensor")
+                "the model does not use {count} of its file, first `{first}`"
             ));
         }
     }

@@ -7,7 +7,9 @@ mod common;
 use std::io::Write as _;
 use std::process::Stdio;
 
-use common::{Done, asset, call, call_with, fucina};
+use common::{Done, asset, call, call_with, file, fucina};
+use fucina::DType;
+use fucina::gguf::{File, Writer};
 use fucina_testkit::golden_path;
 use serde_json::Value;
 
@@ -153,4 +155,33 @@ fn a_full_context_ends_the_text_and_says_so() {
     let tokens =
         record["prompt_ids"].as_array().unwrap().len() + record["ids"].as_array().unwrap().len();
     assert_eq!(tokens, 17);
+}
+
+/// The embedded model with an unknown pre-tokenizer and a tensor too many.
+fn odd_model() -> String {
+    let source = File::open(asset()).unwrap();
+    let mut writer = Writer::new();
+    for (key, value) in source.metadata().iter() {
+        let value = if key == "tokenizer.ggml.pre" { "odd".into() } else { value.clone() };
+        writer.set(key, value).unwrap();
+    }
+    for info in source.tensors() {
+        let data = source.tensor_data(info).unwrap();
+        writer.tensor(info.name(), info.dtype().unwrap(), info.shape(), data).unwrap();
+    }
+    writer.tensor("spare.weight", DType::F32, &[1], vec![0_u8; 4]).unwrap();
+    file("odd.gguf", &writer.to_bytes().unwrap())
+}
+
+#[test]
+fn warnings_are_one_line_each_and_quiet_silences_them() {
+    let path = odd_model();
+    let done = call(&["run", &path, "It is", "-n", "1"]).ok();
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    assert_eq!(lines.len(), 3, "two warnings and the summary: {done:?}");
+    assert!(lines[0].starts_with("fucina: warning: ") && lines[0].contains("`odd`"), "{done:?}");
+    assert!(lines[1].contains("1 tensor of its file, first `spare.weight`"), "{done:?}");
+    assert_eq!(call(&["run", &path, "It is", "-n", "1", "-q"]).ok().stderr, "");
+    let bench = call(&["bench", &path, "-p", "1", "-n", "0", "-r", "1", "-t", "1,2"]).ok();
+    assert_eq!(bench.stderr.lines().count(), 2, "not again for each number of threads: {bench:?}");
 }
