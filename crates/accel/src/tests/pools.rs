@@ -161,6 +161,21 @@ fn sizes_that_do_not_exist_are_errors() {
     assert_eq!((stats.live, stats.live_bytes), (0, 0));
 }
 
+/// Fresh memory costs nothing until it is used: a cache for a long context is not all filled.
+#[test]
+#[cfg(target_os = "linux")]
+fn fresh_memory_is_not_touched() {
+    let resident_pages = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    let before = resident_pages();
+    let big = Pool::default().take(4 << 30).unwrap();
+    let grown = resident_pages().saturating_sub(before);
+    // Other tests run at the same time, but none takes a quarter of that.
+    assert!(grown < (1 << 30) / 4096, "{grown} pages of {}", big.len_bytes() / 4096);
+}
+
 #[test]
 fn every_allocation_is_aligned() {
     let pool = poisoned();
