@@ -6,6 +6,7 @@ mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use common::fucina;
 
@@ -23,28 +24,31 @@ fn signal(child: &Child, name: &str) {
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }
 
-/// Stops a generation after its first line. `None` if it ended before the signal came.
-fn stop(name: &str, extra: &[&str]) -> Option<(i32, String, String)> {
+/// Stops a generation that is under way. `None` if the signal came too early or too late.
+fn stop(name: &str, extra: &[&str], delay: Duration) -> Option<(i32, String, String)> {
     let mut child = slow(extra);
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut text = String::new();
-    if !extra.contains(&"--json") {
-        stdout.read_line(&mut text).unwrap();
+    if extra.contains(&"--json") {
+        std::thread::sleep(delay);
     } else {
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        // The prompt, which is written when the generation begins.
+        stdout.read_line(&mut text).unwrap();
     }
     signal(&child, name);
     stdout.read_to_string(&mut text).unwrap();
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     let code = child.wait().unwrap().code()?;
-    (code != 0).then_some((code, text, stderr))
+    (code != 0 && !text.is_empty()).then_some((code, text, stderr))
 }
 
-/// As [`stop`], again if a busy machine was too slow to send the signal in time.
+/// As [`stop`]. A machine may be fast, slow or busy, so the delay doubles from attempt to attempt:
+/// starting takes less than half as long as generating.
 fn stop_in_time(name: &str, extra: &[&str]) -> (i32, String, String) {
-    let attempts = std::iter::repeat_with(|| stop(name, extra)).take(10);
-    attempts.flatten().next().expect("one of ten generations is slower than a signal")
+    let delays = (0..12).map(|attempt| Duration::from_millis(5 << attempt));
+    let mut attempts = delays.filter_map(|delay| stop(name, extra, delay));
+    attempts.next().expect("a signal comes while a generation runs")
 }
 
 #[test]
