@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::conformance;
-use crate::reference::{ReferenceConfig, ReferenceProvider};
+use crate::conformance::{self, Verdict};
+use crate::reference::{ManualProvider, ReferenceConfig, ReferenceProvider};
 
 fn report(config: &ReferenceConfig) -> conformance::Report {
     let make = || Arc::new(ReferenceProvider::new(config.clone())) as _;
@@ -28,4 +28,30 @@ fn the_reference_provider_conforms_when_it_is_slow_and_small() {
         ..ReferenceConfig::default()
     };
     report(&config).assert_passed();
+}
+
+/// A provider that computes nonsense fails every check that looks at a value.
+#[test]
+fn a_provider_that_computes_nonsense_does_not_conform() {
+    let make = || {
+        let provider = ManualProvider::default();
+        provider.set_ends_at_once();
+        Arc::new(provider) as _
+    };
+    let report = conformance::run(&make);
+    let passed = report.checks.iter().filter(|(_, verdict)| *verdict == Verdict::Passed);
+    for (name, _) in passed {
+        // No element to compare, or no command in flight to bound.
+        let is_empty = ["x0x", "0x3x", "1x0x"].iter().any(|empty| name.contains(empty));
+        assert!(is_empty || name == "providers come and go", "{name}");
+    }
+    assert!(report.failures().any(|(name, _)| name == "a chain needs no host read"));
+}
+
+/// A provider that faults now and then fails, too: the suite does not take an error for a result.
+#[test]
+fn a_provider_that_faults_does_not_conform() {
+    let config = ReferenceConfig { fault_percent: 30, ..ReferenceConfig::default() };
+    let report = report(&config);
+    assert!(report.failures().any(|(_, why)| why.contains("injected fault")), "{report}");
 }

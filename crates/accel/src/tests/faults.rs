@@ -125,6 +125,24 @@ fn r07_a_skipped_command_does_not_spoil_its_other_operands() {
     }
 }
 
+/// A command that was skipped has touched nothing: its memory is used again.
+#[test]
+fn r14_memory_of_a_skipped_command_is_not_leaked() {
+    let (pool, provider) = (poisoned(), ManualProvider::default());
+    let x = storage(&pool, &[1.0; 4]);
+    let out = run(&provider, &pool, &scale(&x, 2.0));
+    let cause = DeviceError::Fault {
+        provider: "manual",
+        op: "add",
+        shapes: "[4] x [4]".into(),
+        code: "error 700".into(),
+    };
+    provider.end(0, Err(CommandError::Skipped(cause.clone())));
+    assert_eq!(out.host().unwrap_err(), cause);
+    drop((x, out));
+    assert_eq!((pool.stats().leaked, pool.stats().cached), (0, 2));
+}
+
 #[test]
 fn r07_a_partial_write_after_a_fault_keeps_the_other_bytes() {
     let (pool, provider) = (poisoned(), ManualProvider::default());

@@ -40,6 +40,23 @@ fn r08_the_oldest_unused_copy_makes_room() {
     assert_eq!(budget.used_bytes(), 0);
 }
 
+/// A copy of bytes that are nowhere else is not dropped to make room, however old it is.
+#[test]
+fn r08_only_copies_that_the_host_has_make_room() {
+    let (pool, budget, id) = (poisoned(), Budget::new(16), ProviderId::fresh());
+    let provider = crate::reference::ManualProvider::default();
+    let x = storage(&pool, &[1.0; 4]);
+    let out = run(&provider, &pool, &scale(&x, 2.0));
+    copy_of(&out, &budget, id).unwrap();
+    assert!(budget.charge(16).is_none());
+    assert!(out.device_copy(id.device(0), 0..16).is_some());
+    provider.finish(0);
+    assert!(budget.charge(16).is_none(), "finished, but not on the host");
+    out.host().unwrap();
+    assert!(budget.charge(16).is_some());
+    assert!(out.device_copy(id.device(0), 0..16).is_none());
+}
+
 #[test]
 fn r15_a_host_write_makes_copies_stale_from_where_it_starts() {
     let (pool, budget, provider) = (poisoned(), Budget::new(1 << 20), ProviderId::fresh());
