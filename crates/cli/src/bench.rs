@@ -15,6 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
 use crate::run::load;
 use crate::source::{self, Source};
+use crate::trace;
 use record::Row;
 use report::Report;
 
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 report.add(Row::new(&model, &source, test, depth, samples))?;
             }
         }
+        trace::report(&rt);
     }
     report.finish()?;
     Ok(Exit::Ok)

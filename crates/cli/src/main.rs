@@ -14,6 +14,7 @@ mod progress;
 mod run;
 mod signals;
 mod source;
+mod trace;
 
 use std::process::ExitCode;
 use std::time::Instant;

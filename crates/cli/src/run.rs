@@ -20,6 +20,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::signals;
 use crate::source::{self, Source};
+use crate::trace;
 use record::Record;
 
 /// Tokens that the embedded model generates unless told otherwise: it hardly ever ends a text.
@@ -49,6 +50,7 @@ pub(crate) fn run(args: &RunArgs, start: Instant) -> anyhow::Result<Exit> {
     if !args.quiet {
         output::line(&record.summary());
     }
+    trace::report(&rt);
     Ok(if generated.stop == llm::Stop::Cancelled { Exit::Interrupted } else { Exit::Ok })
 }
 
