@@ -12,6 +12,8 @@ use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_vnni;
+#[cfg(target_arch = "x86_64")]
 mod avx512_vnni;
 mod scalar;
 
@@ -48,7 +50,10 @@ fn dispatch<F: Packed>(isa: Isa, panel: &[u8], x: &[XBlock], out: &mut [[f32; PA
         Isa::Scalar => scalar::matmul::<F>(panel, x, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
-        Isa::Avx2(_) => unsafe { avx2::matmul::<F>(panel, x, out) },
+        Isa::Avx2(token) if token.vnni().is_none() => unsafe { avx2::matmul::<F>(panel, x, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2, FMA, F16C and AVX-VNNI.
+        Isa::Avx2(_) => unsafe { avx2_vnni::matmul::<F>(panel, x, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, BW, VL and VNNI, and AVX2's set.
         Isa::Avx512Vnni(_) => unsafe { avx512_vnni::matmul::<F>(panel, x, out) },

@@ -77,7 +77,9 @@ impl PackLayout {
         match isa {
             Isa::Scalar => "panel16/scalar",
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(_) => "panel16/avx2",
+            Isa::Avx2(token) if token.vnni().is_none() => "panel16/avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(_) => "panel16/avx2-vnni",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni(_) => "panel16/avx512-vnni",
         }
@@ -228,13 +230,17 @@ pub fn unpack_row(layout: &PackLayout, panel: &[u8], column: usize, out: &mut [f
 fn unpack<F: Packed>(panel: &[u8], column: usize, out: &mut [f32]) {
     let units = panel.chunks_exact(F::UNIT_BYTES).zip(out.chunks_exact_mut(F::ELEMS));
     for (unit, out) in units {
-        for (i, quad_out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let planes = &unit[F::QUANTS_AT + i / 8 * F::QUANT_BYTES..];
-            let quad = load_quad::<F>(planes, i % 8);
-            let (scales, mins) = load_scales::<F>(unit, 4 * i / F::GROUP);
-            for (out, &q) in quad_out.iter_mut().zip(&quad[4 * column..]) {
-                let q = f32::from(q) - f32::from(F::OFFSET);
-                *out = if F::MIN { scales[column] * q - mins[column] } else { scales[column] * q };
+        for (g, group) in out.chunks_exact_mut(F::GROUP).enumerate() {
+            let (scales, mins) = load_scales::<F>(unit, g);
+            let (scale, min) = (scales[column], mins[column]);
+            for (j, out) in group.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let quad = g * F::GROUP / 4 + j;
+                let planes = &unit[F::QUANTS_AT + quad / 8 * F::QUANT_BYTES..];
+                let quants = load_quad::<F>(planes, quad % 8);
+                for (out, &q) in out.iter_mut().zip(&quants[4 * column..]) {
+                    let q = f32::from(q) - f32::from(F::OFFSET);
+                    *out = if F::MIN { scale * q - min } else { scale * q };
+                }
             }
         }
     }

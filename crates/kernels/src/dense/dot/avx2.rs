@@ -13,14 +13,14 @@ use crate::isa::x86::{load_f32x8, load_u8x16, load_u8x32, store_f32x8, sum_f32x8
 /// Elements of a register.
 const LANES: usize = 8;
 
-/// Two weight rows are loaded for up to four activation rows.
+/// Three weight rows are loaded for up to four activation rows.
 #[target_feature(enable = "avx2,f16c,fma")]
 pub(super) fn matmul<E: Elem>(product: Product<'_>, out: &mut [f32]) {
     let rows = product.weight_rows::<E>();
     let mut first = 0;
-    while rows - first >= 2 {
-        weights::<E, 2>(product, first, out);
-        first += 2;
+    while rows - first >= 3 {
+        weights::<E, 3>(product, first, out);
+        first += 3;
     }
     while rows - first >= 1 {
         weights::<E, 1>(product, first, out);

@@ -16,25 +16,35 @@ use crate::quant::format::Packed;
 use crate::quant::quantize::{XBlock, word};
 
 /// Columns of one pass over a panel: the lanes of a register.
-const HALF: usize = PANEL_COLS / 2;
+pub(super) const HALF: usize = PANEL_COLS / 2;
 
-/// Four rows share each unpacked quad; what is left over goes row by row.
+/// Four rows share each unpacked quad; what is left over goes through smaller tiles.
 #[target_feature(enable = "avx2,f16c,fma")]
 pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
     let rows = out.len();
     let mut row = 0;
     while rows - row >= 4 {
-        let x = records(x, row, rows);
-        tile::<F, 4>(panel, 0, x, &mut out[row..]);
-        tile::<F, 4>(panel, 1, x, &mut out[row..]);
+        halves::<F, 4>(panel, records(x, row, rows), &mut out[row..]);
         row += 4;
     }
-    while rows - row >= 1 {
-        let x = records(x, row, rows);
-        tile::<F, 1>(panel, 0, x, &mut out[row..]);
-        tile::<F, 1>(panel, 1, x, &mut out[row..]);
-        row += 1;
+    if rows - row >= 2 {
+        halves::<F, 2>(panel, records(x, row, rows), &mut out[row..]);
+        row += 2;
     }
+    if rows - row >= 1 {
+        halves::<F, 1>(panel, records(x, row, rows), &mut out[row..]);
+    }
+}
+
+/// Both halves of a panel, one after the other: the sums of one fill the registers.
+#[target_feature(enable = "avx2,f16c,fma")]
+fn halves<F: Packed, const MR: usize>(
+    panel: &[u8],
+    x: [&[XBlock]; MR],
+    out: &mut [[f32; PANEL_COLS]],
+) {
+    tile::<F, MR>(panel, 0, x, out);
+    tile::<F, MR>(panel, 1, x, out);
 }
 
 /// Columns `8 * half` to `8 * half + 7` of `MR` rows.
@@ -55,7 +65,7 @@ fn tile<F: Packed, const MR: usize>(
         };
         for g in 0..F::ELEMS / 32 {
             let planes = &unit[F::QUANTS_AT + g * F::QUANT_BYTES + 32 * half..];
-            if MR == 1 && half == 0 {
+            if MR < 4 && half == 0 {
                 prefetch_ahead(&planes[..F::QUANT_BYTES]);
             }
             let block = u * (F::ELEMS / 32) + g;
@@ -130,11 +140,12 @@ impl<const MR: usize> Acc<MR> {
     #[target_feature(enable = "avx2")]
     #[inline]
     fn quad<F: Packed>(&mut self, w: __m256i, j: usize, x: &[&XBlock; MR]) {
+        let signed = _mm256_xor_si256(w, _mm256_set1_epi8(i8::MIN));
         for (narrow, x) in self.narrow.iter_mut().zip(x) {
             let x = _mm256_set1_epi32(x[j].cast_signed());
-            // |w| <= 128 is unsigned, and x, never -128, can take the sign of w.
+            // |signed| <= 128 is unsigned, and x, never -128, can take the sign.
             let products = if F::BITS == 8 {
-                _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+                _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
             } else {
                 _mm256_maddubs_epi16(w, x)
             };
@@ -175,16 +186,12 @@ impl<const MR: usize> Acc<MR> {
     }
 }
 
-/// Quads `2 * P` and `2 * P + 1` of eight columns: unsigned bytes, or signed ones of 8 bits.
+/// Quads `2 * P` and `2 * P + 1` of eight columns, as unsigned bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn unpack<F: Packed, const P: usize>(planes: &[u8]) -> (__m256i, __m256i) {
+pub(super) fn unpack<F: Packed, const P: usize>(planes: &[u8]) -> (__m256i, __m256i) {
     if F::BITS == 8 {
-        let sign = _mm256_set1_epi8(i8::MIN);
-        return (
-            _mm256_xor_si256(load(planes, 2 * P), sign),
-            _mm256_xor_si256(load(planes, 2 * P + 1), sign),
-        );
+        return (load(planes, 2 * P), load(planes, 2 * P + 1));
     }
     let low = load(planes, P);
     let mask = _mm256_set1_epi8(0x0f);
@@ -228,7 +235,7 @@ fn shift(v: __m256i, left: isize) -> __m256i {
 /// The scales and minimums of a group whose scales start at `at`.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn scales<F: Packed>(unit: &[u8], at: usize, d: __m256, m: __m256) -> (__m256, __m256) {
+pub(super) fn scales<F: Packed>(unit: &[u8], at: usize, d: __m256, m: __m256) -> (__m256, __m256) {
     if !F::SUB {
         return (d, m);
     }
@@ -255,7 +262,7 @@ fn load(planes: &[u8], p: usize) -> __m256i {
 /// Eight scales at a byte offset.
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
-fn load_f16(unit: &[u8], at: usize) -> __m256 {
+pub(super) fn load_f16(unit: &[u8], at: usize) -> __m256 {
     match unit[at..].first_chunk() {
         Some(bytes) => _mm256_cvtph_ps(load_u8x16(bytes)),
         None => _mm256_setzero_ps(),
