@@ -61,6 +61,13 @@ impl Tests {
         }
     }
 
+    /// Adds what another command said.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.ignored += other.ignored;
+        self.skips.extend(other.skips);
+    }
+
     /// One line for the report.
     pub(crate) fn summary(&self) -> String {
         format!(
