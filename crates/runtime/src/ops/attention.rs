@@ -70,7 +70,8 @@ fn cpu(
         out.fill(0.0);
         return Ok(());
     }
-    let serial = tokens * heads * positions * dim < SERIAL_WORK;
+    let sizes = [tokens, heads, positions, dim];
+    let serial = sizes.into_iter().fold(1, usize::saturating_mul) < SERIAL_WORK;
     let tile = if serial { (tokens, heads * v_dim) } else { (QUERY_ROWS, v_dim) };
     rt.team().for_each_tile(out, heads * v_dim, tile, |mut tile| {
         let rows = tile.rows.clone();

@@ -183,6 +183,11 @@ fn cpu(
     Ok(())
 }
 
+/// Multiply-adds. A broadcast view can have more of them than `usize` counts.
+fn work(sizes: [usize; 3]) -> usize {
+    sizes.into_iter().fold(1, usize::saturating_mul)
+}
+
 /// Packed weights: quantizes the activations, then one task for each tile of panels.
 fn packed_rows(
     rt: &Runtime,
@@ -196,7 +201,7 @@ fn packed_rows(
     let bytes = quantized.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
     let quantized = <[u32]>::mut_from_bytes(&mut bytes[..m * len * 4])
         .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
-    let rows_a_task = if m * k < SERIAL_WORK { m } else { m.div_ceil(4 * rt.threads()) };
+    let rows_a_task = if work([m, k, 1]) < SERIAL_WORK { m } else { m.div_ceil(4 * rt.threads()) };
     rt.team().for_each_chunk(quantized, len * rows_a_task, |index, chunk| {
         let x = &x[index * rows_a_task * k..];
         for (x, out) in x.chunks_exact(k).zip(chunk.chunks_exact_mut(len)) {
@@ -205,7 +210,7 @@ fn packed_rows(
     });
     let (layout, panels, quantized) = (packed.layout(), packed.panels()?, &*quantized);
     let row_block = (ROW_BLOCK_BYTES / (len * 4)).clamp(8, 512) / 8 * 8;
-    let group = if m * n * k < SERIAL_WORK {
+    let group = if work([m, n, k]) < SERIAL_WORK {
         layout.panels()
     } else {
         (layout.panels() / (8 * rt.threads())).clamp(1, 32)
@@ -240,7 +245,8 @@ fn rows(rt: &Runtime, x: &[f32], w: &DynTensor, out: &mut [f32]) -> Result<()> {
     let (isa, dtype, m) = (rt.isa(), w.dtype(), x.len() / k);
     let raw = w.bytes("dot")?;
     let row_bytes = raw.len() / n;
-    let cols = if m * n * k < SERIAL_WORK { n } else { (n / (8 * rt.threads())).clamp(1, 64) };
+    let cols =
+        if work([m, n, k]) < SERIAL_WORK { n } else { (n / (8 * rt.threads())).clamp(1, 64) };
     let row_block = m.min(256);
     rt.team().for_each_tile(out, n, (row_block, cols), |mut tile| {
         let (rows, cols, first) = (tile.rows.len(), tile.cols.len(), tile.cols.start);
@@ -261,7 +267,7 @@ fn gemm(rt: &Runtime, lhs: &DynTensor, rhs: &DynTensor, out: &mut [f32]) -> Resu
     let (a, b) = (lhs.elems_f32("dot")?, rhs.elems_f32("dot")?);
     let (sa, sb) = (lhs.strides(), rhs.strides());
     let tasks = 2 * rt.threads();
-    let (rows, cols) = if m * n * k < SERIAL_WORK {
+    let (rows, cols) = if work([m, n, k]) < SERIAL_WORK {
         (m, n)
     } else if n >= m {
         (m.min(512), n.div_ceil(tasks).next_multiple_of(16).clamp(32, 512))
