@@ -125,6 +125,22 @@ fn r07_a_skipped_command_does_not_spoil_its_other_operands() {
     }
 }
 
+/// The same for a command that is to write where a failed one may still read.
+#[test]
+fn r07_an_output_that_a_failed_command_reads_moves_first() {
+    let (pool, provider) = (poisoned(), ManualProvider::default());
+    let (x, y) = (storage(&pool, &[1.0; 4]), storage(&pool, &[2.0; 4]));
+    let bad = run(&provider, &pool, &scale(&x, 2.0));
+    provider.end(0, broken());
+    let address = x.as_ptr();
+    let out = submit(&provider, &scale(&y, 2.0), x).map_err(|(why, _)| why).unwrap();
+    assert_ne!(out.as_ptr(), address);
+    provider.finish(1);
+    assert_eq!(out.host().unwrap(), [2; 16]);
+    drop(bad);
+    assert_eq!(pool.stats().leaked, 2);
+}
+
 /// A command that was skipped has touched nothing: its memory is used again.
 #[test]
 fn r14_memory_of_a_skipped_command_is_not_leaked() {
