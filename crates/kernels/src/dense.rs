@@ -11,7 +11,6 @@ use crate::isa::Isa;
 
 mod dot;
 mod gemm;
-#[cfg(target_arch = "x86_64")]
 mod panel;
 
 pub use gemm::{Matrix, sgemm};
@@ -94,25 +93,19 @@ pub fn matmul_rows(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &
 
 /// [`matmul_rows`] of floats, once all sizes are checked and none is zero.
 fn multiply(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &mut [f32]) {
-    let Rows { dtype, k, bytes } = w;
-    let m = x.len() / k;
+    let m = x.len() / w.k;
+    #[cfg(target_arch = "x86_64")]
+    let streams = matches!(isa, Isa::Avx2(_)) || m < many_rows(w.dtype);
+    #[cfg(not(target_arch = "x86_64"))]
+    let streams = m < many_rows(w.dtype);
+    if !streams {
+        panel::matmul(isa, w, x, out, scratch);
+        return;
+    }
     let nr = out.len() / m;
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni(token) if m >= many_rows(dtype) => {
-            panel::matmul(token, w, x, out, scratch);
-        }
-        Isa::Scalar if m >= many_rows(dtype) => {
-            let decoded = &mut scratch[..nr * k];
-            decode_row(isa, dtype, bytes, decoded);
-            sgemm((m, k, nr), Matrix::new(x, k, 1), Matrix::new(decoded, 1, k), out);
-        }
-        _ => {
-            let blocks = x.chunks(STREAM_ROWS * k).zip(out.chunks_mut(STREAM_ROWS * nr));
-            for (x, out) in blocks {
-                dot::matmul(isa, w, x, out);
-            }
-        }
+    let blocks = x.chunks(STREAM_ROWS * w.k).zip(out.chunks_mut(STREAM_ROWS * nr));
+    for (x, out) in blocks {
+        dot::matmul(isa, w, x, out);
     }
 }
 
