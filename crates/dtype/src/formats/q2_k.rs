@@ -14,6 +14,8 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BlockFormat;
+use crate::encode;
+use crate::encode::search::{self, Candidates, Score};
 use crate::scalar::f16_to_f32;
 
 /// One super-block of 256 elements. See the module for the layout.
@@ -59,6 +61,27 @@ impl BlockFormat for Q2K {
             let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
             *out = scale * f32::from(block.quant(n)) - min;
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockQ2K> {
+        const CANDIDATES: Candidates =
+            Candidates { most: 3, first: -0.5, steps: 15, score: Score::Absolute };
+        let groups = src.as_chunks::<16>().0;
+        let (mut scales, mut offsets, mut quants) = ([0.0; 16], [0.0; 16], [0; 256]);
+        for (g, x) in groups.iter().enumerate() {
+            let found = search::affine(x, &x.map(f32::abs), CANDIDATES);
+            (scales[g], offsets[g]) = (found.scale, found.offset);
+            quants[16 * g..][..16].copy_from_slice(&found.quants);
+        }
+        let (d, scales) = encode::scales(&scales, 15)?;
+        let (dmin, mins) = encode::scales(&offsets, 15)?;
+        for (g, x) in groups.iter().enumerate() {
+            let scale = f16_to_f32(d.get()) * f32::from(scales[g]);
+            let offset = f16_to_f32(dmin.get()) * f32::from(mins[g]);
+            search::requantize(x, scale, offset, (0, 3), &mut quants[16 * g..][..16]);
+        }
+        let scales = std::array::from_fn(|g| scales[g] | mins[g] << 4);
+        Some(BlockQ2K { scales, qs: encode::pack_pairs_of_bits(&quants), d, dmin })
     }
 }
 

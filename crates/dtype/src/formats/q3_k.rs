@@ -16,6 +16,8 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BlockFormat;
+use crate::encode;
+use crate::encode::search;
 use crate::scalar::f16_to_f32;
 
 /// One super-block of 256 elements. See the module for the layout.
@@ -49,6 +51,15 @@ impl BlockQ3K {
     }
 }
 
+/// Inverts [`BlockQ3K::scale`].
+fn pack_scales(scales: &[i8; 16]) -> [u8; 12] {
+    let biased = scales.map(|scale| (scale + 32).cast_unsigned());
+    std::array::from_fn(|at| match at {
+        0..8 => biased[at] & 0x0f | (biased[at + 8] & 0x0f) << 4,
+        _ => (0..4).fold(0, |byte, k| byte | biased[at - 8 + 4 * k] >> 4 << (2 * k)),
+    })
+}
+
 /// The `Q3_K` format.
 #[derive(Debug)]
 pub enum Q3K {}
@@ -63,6 +74,26 @@ impl BlockFormat for Q3K {
             let scale = d * f32::from(block.scale(n / 16));
             *out = scale * (f32::from(block.quant(n)) - 4.0);
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockQ3K> {
+        let groups = src.as_chunks::<16>().0;
+        let (mut reals, mut quants) = ([0.0; 16], [0; 256]);
+        for (g, x) in groups.iter().enumerate() {
+            let found = search::symmetric_descent(x, 4);
+            reals[g] = found.scale;
+            quants[16 * g..][..16].copy_from_slice(&found.quants);
+        }
+        let (d, scales) = encode::signed_scales(&reals, 32, 31)?;
+        for (g, x) in groups.iter().enumerate() {
+            let scale = f16_to_f32(d.get()) * f32::from(scales[g]);
+            search::requantize(x, scale, 0.0, (-4, 3), &mut quants[16 * g..][..16]);
+        }
+        let hmask = std::array::from_fn(|i| {
+            (0..8).fold(0, |byte, k| byte | (quants[32 * k + i] >> 2) << k)
+        });
+        let (qs, scales) = (encode::pack_pairs_of_bits(&quants), pack_scales(&scales));
+        Some(BlockQ3K { hmask, qs, scales, d })
     }
 }
 

@@ -12,6 +12,7 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BlockFormat;
+use crate::encode;
 use crate::scalar::f16_to_f32;
 
 /// One block of 32 elements. See the module for the layout.
@@ -39,6 +40,14 @@ impl BlockFormat for Q4_0 {
             low[i] = d * (f32::from(q & 0x0f) - 8.0);
             high[i] = d * (f32::from(q >> 4) - 8.0);
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockQ4_0> {
+        // The extreme becomes -8, which has no positive counterpart.
+        let d = encode::extreme(src) / -8.0;
+        let inverse = encode::inverse(d);
+        let quants = std::array::from_fn(|i| encode::truncated(src[i] * inverse + 8.5, 15));
+        Some(BlockQ4_0 { d: encode::scale_bits(d)?, qs: encode::pack_nibbles(&quants) })
     }
 }
 

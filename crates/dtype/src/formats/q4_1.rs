@@ -13,6 +13,7 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BlockFormat;
+use crate::encode;
 use crate::scalar::f16_to_f32;
 
 /// One block of 32 elements. See the module for the layout.
@@ -42,6 +43,18 @@ impl BlockFormat for Q4_1 {
             low[i] = d * f32::from(q & 0x0f) + m;
             high[i] = d * f32::from(q >> 4) + m;
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockQ4_1> {
+        let (min, max) = encode::range(src);
+        let d = (max - min) / 15.0;
+        let inverse = encode::inverse(d);
+        let quants = std::array::from_fn(|i| encode::truncated((src[i] - min) * inverse + 0.5, 15));
+        Some(BlockQ4_1 {
+            d: encode::scale_bits(d)?,
+            m: encode::scale_bits(min)?,
+            qs: encode::pack_nibbles(&quants),
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BlockFormat;
+use crate::encode;
 use crate::scalar::f16_to_f32;
 
 /// One block of 32 elements. See the module for the layout.
@@ -49,6 +50,18 @@ impl BlockFormat for Q5_0 {
         for (i, out) in out.iter_mut().enumerate() {
             *out = d * (f32::from(block.quant(i)) - 16.0);
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockQ5_0> {
+        // The extreme becomes -16, which has no positive counterpart.
+        let d = encode::extreme(src) / -16.0;
+        let inverse = encode::inverse(d);
+        let quants = std::array::from_fn(|i| encode::truncated(src[i] * inverse + 16.5, 31));
+        Some(BlockQ5_0 {
+            d: encode::scale_bits(d)?,
+            qh: U32::new(encode::pack_fifth_bits(&quants)),
+            qs: encode::pack_nibbles(&quants),
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BlockFormat;
+use crate::encode;
 use crate::scalar::f16_to_f32;
 
 /// One block of 32 elements. See the module for the layout.
@@ -52,6 +53,19 @@ impl BlockFormat for Q5_1 {
         for (i, out) in out.iter_mut().enumerate() {
             *out = d * f32::from(block.quant(i)) + m;
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockQ5_1> {
+        let (min, max) = encode::range(src);
+        let d = (max - min) / 31.0;
+        let inverse = encode::inverse(d);
+        let quants = std::array::from_fn(|i| encode::truncated((src[i] - min) * inverse + 0.5, 31));
+        Some(BlockQ5_1 {
+            d: encode::scale_bits(d)?,
+            m: encode::scale_bits(min)?,
+            qh: U32::new(encode::pack_fifth_bits(&quants)),
+            qs: encode::pack_nibbles(&quants),
+        })
     }
 }
 

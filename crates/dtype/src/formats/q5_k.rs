@@ -16,6 +16,7 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{BlockFormat, q4_k};
+use crate::encode::search::{Candidates, Score};
 use crate::scalar::f16_to_f32;
 
 /// One super-block of 256 elements. See the module for the layout.
@@ -64,6 +65,15 @@ impl BlockFormat for Q5K {
             let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
             *out = scale * f32::from(block.quant(n)) - min;
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockQ5K> {
+        let candidates = Candidates { most: 31, first: -0.5, steps: 15, score: Score::Squared };
+        let (d, dmin, scales, quants) = q4_k::encode_groups(src, candidates)?;
+        let qh = std::array::from_fn(|i| {
+            (0..8).fold(0, |byte, g| byte | (quants[32 * g + i] >> 4) << g)
+        });
+        Some(BlockQ5K { d, dmin, scales, qh, qs: q4_k::pack_pairs_of_groups(&quants) })
     }
 }
 

@@ -16,6 +16,8 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BlockFormat;
+use crate::encode;
+use crate::encode::search;
 use crate::scalar::f16_to_f32;
 
 /// One super-block of 256 elements. See the module for the layout.
@@ -56,6 +58,30 @@ impl BlockFormat for Q6K {
             let scale = d * f32::from(block.scales[n / 16]);
             *out = scale * (f32::from(block.quant(n)) - 32.0);
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockQ6K> {
+        let groups = src.as_chunks::<16>().0;
+        let (mut reals, mut quants) = ([0.0; 16], [0; 256]);
+        for (g, x) in groups.iter().enumerate() {
+            let found = search::symmetric_grid(x, 32);
+            reals[g] = found.scale;
+            quants[16 * g..][..16].copy_from_slice(&found.quants);
+        }
+        let (d, scales) = encode::signed_scales(&reals, 128, 127)?;
+        if encode::largest_magnitude(&reals) < search::ZERO_GROUP {
+            return Some(BlockQ6K { ql: [0; 128], qh: [0; 64], scales: [0; 16], d: U16::ZERO });
+        }
+        for (g, x) in groups.iter().enumerate() {
+            let scale = f16_to_f32(d.get()) * f32::from(scales[g]);
+            search::requantize(x, scale, 0.0, (-32, 31), &mut quants[16 * g..][..16]);
+        }
+        let ql = std::array::from_fn(|at| {
+            let first = 128 * (at / 64) + at % 64;
+            quants[first] & 0x0f | quants[first + 64] << 4
+        });
+        let qh = encode::pack_pairs_of_bits(&quants.map(|q| q >> 4));
+        Some(BlockQ6K { ql, qh, scales, d })
     }
 }
 

@@ -12,6 +12,7 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BlockFormat;
+use crate::encode;
 use crate::scalar::f16_to_f32;
 
 /// One super-block of 256 elements. See the module for the layout.
@@ -45,6 +46,18 @@ impl BlockFormat for Tq2_0 {
         for (n, out) in out.iter_mut().enumerate() {
             *out = d * (f32::from(block.quant(n)) - 1.0);
         }
+    }
+
+    fn encode(src: &[f32]) -> Option<BlockTq2_0> {
+        let d = encode::largest_magnitude(src);
+        let inverse = encode::inverse(d);
+        // At least half of the largest magnitude is not zero.
+        let quants = std::array::from_fn(|n| match src[n] * inverse {
+            x if x >= 0.5 => 2,
+            x if x <= -0.5 => 0,
+            _ => 1,
+        });
+        Some(BlockTq2_0 { qs: encode::pack_pairs_of_bits(&quants), d: encode::scale_bits(d)? })
     }
 }
 
