@@ -28,6 +28,11 @@
 
 mod providers;
 
+/// The examples of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 /// Write an accelerator: storage, fences, the provider trait.
 pub use fucina_accel as accel;
 /// Read and write GGUF files.
