@@ -95,7 +95,7 @@ impl Report {
             threads: rt.threads(),
             threads_why: match config.threads {
                 Some(_) => "FUCINA_THREADS asks for it",
-                None => "the CPUs that affinity and quota leave to this process",
+                None => "the cores that affinity and quota leave to this process",
             },
             isa: rt.isa().name(),
             isa_why: match config.isa {

@@ -33,7 +33,7 @@ pub type GateOverrides = BTreeMap<&'static str, u64>;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Config {
-    /// `FUCINA_THREADS`. `None`: as many as the machine and its quota give.
+    /// `FUCINA_THREADS`. `None`: one for each core that affinity and quota leave.
     pub threads: Option<usize>,
     /// `FUCINA_CPU_ISA`. `None`: the best that the CPU has.
     pub isa: Option<String>,

@@ -15,6 +15,7 @@
 
 mod axes;
 mod config;
+mod cores;
 mod error;
 mod gates;
 mod kv_cache;

@@ -8,6 +8,7 @@ use fucina_dtype::DType;
 use fucina_kernels::isa::Isa;
 
 use crate::config::{Config, ConfigError};
+use crate::cores::default_threads;
 use crate::error::{Error, Result};
 use crate::gates::Gates;
 use crate::tensor::{DynTensor, Element};
@@ -95,8 +96,7 @@ impl Builder {
                 expected: "the name of an instruction set that this CPU has; see `fucina doctor`",
             })?,
         };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = config.threads.unwrap_or(cores);
+        let threads = config.threads.unwrap_or_else(default_threads);
         let mut pool = pool.unwrap_or_default();
         if let Some(mb) = config.pool_retention_mb {
             pool.retention_bytes = mb.saturating_mul(1 << 20);
