@@ -1,11 +1,14 @@
-//! Byte-level BPE: text to token ids and back, from what a GGUF file carries.
+//! Text to token ids and back, from what a GGUF file carries: byte-level BPE, and `SentencePiece`
+//! vocabularies with scores.
 //!
-//! Encoding: literal tokens are found first (`special`), the text between is cut into words
-//! (`split`), and the bytes of each word are merged by rank (`merges`). Time is linear in the
-//! text but for the logarithm of the longest word.
+//! Encoding: literal tokens are found first (`special`). In byte-level BPE the text between is cut
+//! into words (`split`), and the bytes of each word are merged by rank (`merges`). A
+//! `SentencePiece` vocabulary merges the characters of the whole text between by the scores of
+//! what they become (`pieces`). Time is linear in the text but for the logarithm of the longest
+//! run.
 //!
 //! Texts are not normalized: a letter and its combining accent stay two characters, as GGUF
-//! runners do it. `SentencePiece` vocabularies are not handled here.
+//! runners do it.
 //!
 //! # Examples
 //!
@@ -26,6 +29,7 @@ mod error;
 mod gguf;
 mod hash;
 mod merges;
+mod pieces;
 mod special;
 mod split;
 mod stream;
@@ -33,9 +37,10 @@ mod vocab;
 
 pub use error::{DecodeError, EncodeError, Error, Warning};
 pub use stream::Stream;
-pub use vocab::{TokenType, Vocab};
+pub use vocab::{Algorithm, TokenType, Vocab};
 
 use merges::{Merges, Word};
+use pieces::{PieceWork, Pieces};
 use special::{LiteralTokens, Part};
 use split::Splitter;
 use vocab::{TextIndex, Tokens};
@@ -71,21 +76,41 @@ pub enum ControlTokens {
     Skip,
 }
 
-/// A byte-level BPE tokenizer.
+/// A tokenizer.
 #[derive(Debug)]
 pub struct Tokenizer {
     tokens: Tokens,
+    scheme: Scheme,
+    all_literals: LiteralTokens,
+    plain_literals: LiteralTokens,
+    ids: DesignatedIds,
+    /// Ascending.
+    eog: Vec<u32>,
+}
+
+/// How the text between literal tokens becomes tokens.
+#[derive(Debug)]
+enum Scheme {
+    BytePairs(BytePairs),
+    Pieces(Pieces),
+}
+
+/// Byte-level BPE.
+#[derive(Debug)]
+struct BytePairs {
     /// Normal tokens by their bytes.
     by_bytes: TextIndex,
     /// The token of each single byte.
     byte_tokens: [Option<u32>; 256],
     merges: Merges,
     splitter: Splitter,
-    all_literals: LiteralTokens,
-    plain_literals: LiteralTokens,
-    ids: DesignatedIds,
-    /// Ascending.
-    eog: Vec<u32>,
+}
+
+/// Working memory of one text.
+#[derive(Debug, Default)]
+struct Work {
+    word: Word,
+    pieces: PieceWork,
 }
 
 /// Tokens with a role. All are in the vocabulary.
@@ -129,47 +154,48 @@ impl Tokenizer {
             Bos::Auto => ids.extend(self.ids.bos.filter(|_| self.ids.add_bos)),
             Bos::Always => ids.push(self.ids.bos.ok_or(EncodeError::NoBeginToken)?),
         }
-        let mut word = Word::default();
+        let mut work = Work::default();
+        let mut after_literal = true;
         for part in literals.parts(text) {
             match part {
                 Part::Token(id) => ids.push(id),
                 Part::Text(start, end) => {
-                    let mut offset = start;
-                    for bytes in self.splitter.words(&text[start..end]).map(str::as_bytes) {
-                        self.encode_word(bytes, offset, &mut word, &mut ids)?;
-                        offset += bytes.len();
-                    }
+                    let part = (&text[start..end], start);
+                    self.encode_part(part, after_literal, &mut work, &mut ids)?;
                 }
             }
+            after_literal = matches!(part, Part::Token(_));
         }
         Ok(ids)
     }
 
-    /// Appends the ids of one word, which starts at `offset` in the text.
-    fn encode_word(
+    /// Appends the ids of a text without literal tokens, which starts at `offset`.
+    fn encode_part(
         &self,
-        bytes: &[u8],
-        offset: usize,
-        word: &mut Word,
+        (text, offset): (&str, usize),
+        after_literal: bool,
+        work: &mut Work,
         ids: &mut Vec<u32>,
     ) -> Result<(), EncodeError> {
-        if self.splitter.rule().whole_words_first
-            && let Some(id) = self.by_bytes.find(bytes, |id| self.known_bytes(id))
-        {
-            ids.push(id);
-            return Ok(());
+        match &self.scheme {
+            Scheme::Pieces(pieces) => {
+                let work = &mut work.pieces;
+                pieces.encode(&self.tokens, (text, offset), after_literal, work, ids)
+            }
+            Scheme::BytePairs(pairs) => {
+                let mut at = offset;
+                for bytes in pairs.splitter.words(text).map(str::as_bytes) {
+                    pairs.encode_word(&self.tokens, (bytes, at), &mut work.word, ids)?;
+                    at += bytes.len();
+                }
+                Ok(())
+            }
         }
-        word.ids.clear();
-        for (at, &byte) in bytes.iter().enumerate() {
-            let token = self.byte_tokens[usize::from(byte)];
-            let missing = EncodeError::NoTokenForByte { byte, offset: offset + at };
-            word.ids.push(token.ok_or(missing)?);
-        }
-        self.merges.apply(word, ids);
-        Ok(())
     }
 
-    /// The text of `ids`, with `U+FFFD` where their bytes are not UTF-8.
+    /// The text of `ids`, with `U+FFFD` where their bytes are not UTF-8. Shows a space that
+    /// encoding [put before the text](Self::adds_space_prefix): only the caller knows whether the
+    /// ids begin a text or continue one.
     ///
     /// # Errors
     ///
@@ -220,7 +246,10 @@ impl Tokenizer {
         if let (Some(Part::Token(id)), None) = (parts.next(), parts.next()) {
             return Some(id);
         }
-        self.by_bytes.find(text.as_bytes(), |id| self.known_bytes(id))
+        match &self.scheme {
+            Scheme::BytePairs(pairs) => pairs.find(&self.tokens, text.as_bytes()),
+            Scheme::Pieces(pieces) => pieces.find(&self.tokens, text.as_bytes()),
+        }
     }
 
     /// The type of a token; `None` for an id that the vocabulary lacks.
@@ -260,15 +289,53 @@ impl Tokenizer {
         self.tokens.len()
     }
 
-    /// The name of the pre-tokenizer in use.
+    /// The name of the pre-tokenizer in use, or `none` for `SentencePiece`.
     #[must_use]
     pub const fn pre_tokenizer(&self) -> &'static str {
-        self.splitter.rule().name()
+        match &self.scheme {
+            Scheme::BytePairs(pairs) => pairs.splitter.rule().name(),
+            Scheme::Pieces(_) => "none",
+        }
     }
 
-    /// The bytes of an id that comes from the vocabulary itself.
-    fn known_bytes(&self, id: u32) -> &[u8] {
-        self.tokens.get(id).unwrap_or_default()
+    /// Whether encoding puts a space before a text, which decoding then shows.
+    #[must_use]
+    pub const fn adds_space_prefix(&self) -> bool {
+        match &self.scheme {
+            Scheme::BytePairs(_) => false,
+            Scheme::Pieces(pieces) => pieces.space_prefix,
+        }
+    }
+}
+
+impl BytePairs {
+    /// Appends the ids of one word, which starts at `offset` in the text.
+    fn encode_word(
+        &self,
+        tokens: &Tokens,
+        (bytes, offset): (&[u8], usize),
+        word: &mut Word,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), EncodeError> {
+        if self.splitter.rule().whole_words_first
+            && let Some(id) = self.find(tokens, bytes)
+        {
+            ids.push(id);
+            return Ok(());
+        }
+        word.ids.clear();
+        for (at, &byte) in bytes.iter().enumerate() {
+            let token = self.byte_tokens[usize::from(byte)];
+            let missing = EncodeError::NoTokenForByte { byte, offset: offset + at };
+            word.ids.push(token.ok_or(missing)?);
+        }
+        self.merges.apply(word, ids);
+        Ok(())
+    }
+
+    /// The normal token with these bytes.
+    fn find(&self, tokens: &Tokens, bytes: &[u8]) -> Option<u32> {
+        self.by_bytes.find(bytes, |id| tokens.get(id).unwrap_or_default())
     }
 }
 

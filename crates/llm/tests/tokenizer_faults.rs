@@ -260,8 +260,8 @@ fn faults_of_a_file_are_named() {
     let key = "tokenizer.ggml.padding_token_id";
     assert_eq!(with(key, 99u32), Ok(vec![Warning::IdIgnored { key, id: 99, vocab_size }]));
 
-    let name = "llama".to_owned();
-    assert_eq!(with("tokenizer.ggml.model", "llama"), Err(Error::UnsupportedModel { name }));
+    let name = "bert".to_owned();
+    assert_eq!(with("tokenizer.ggml.model", "bert"), Err(Error::UnsupportedModel { name }));
     let kinds = "tokenizer.ggml.token_type";
     assert_eq!(with(kinds, vec![1i32; 7]), Err(Error::TypeCount { tokens: 8, types: 7 }));
     assert_eq!(with(kinds, Vec::<i32>::new()), Err(Error::TypeCount { tokens: 8, types: 0 }));

@@ -3,10 +3,11 @@
 use super::error::{Error, Warning};
 use super::gguf;
 use super::merges::Merges;
+use super::pieces::Pieces;
 use super::special::LiteralTokens;
 use super::split::{FALLBACK, Rule, Splitter};
-use super::vocab::{TextIndex, TokenType, Tokens, Vocab};
-use super::{DesignatedIds, Tokenizer};
+use super::vocab::{Algorithm, TextIndex, TokenType, Tokens, Vocab};
+use super::{BytePairs, DesignatedIds, Scheme, Tokenizer};
 
 /// Texts of literal tokens that end generation, whether or not a file designates them.
 const END_TEXTS: [&str; 14] = [
@@ -35,28 +36,33 @@ impl Tokenizer {
     pub fn new(vocab: &Vocab<'_>) -> Result<(Self, Vec<Warning>), Error> {
         let mut warnings = Vec::new();
         let tokens = Tokens::new(vocab)?;
-        let by_text = index_texts(vocab, &tokens)?;
-        let merges = resolve_merges(vocab, &tokens, &by_text, &mut warnings)?;
-        drop(by_text);
-        let by_bytes = index_bytes(&tokens);
-        let byte_tokens = byte_tokens(&tokens, &by_bytes, &mut warnings);
-        let splitter = Splitter::new(choose_rule(vocab.pre, &mut warnings))?;
-        let ids = designated_ids(vocab, splitter.rule(), &mut warnings)?;
+        let (scheme, add_bos) = match vocab.algorithm {
+            Algorithm::ByteLevelBpe => {
+                let pairs = BytePairs::new(vocab, &tokens, &mut warnings)?;
+                let add_bos = pairs.splitter.rule().add_bos;
+                (Scheme::BytePairs(pairs), add_bos)
+            }
+            Algorithm::SentencePiece => {
+                (Scheme::Pieces(Pieces::new(vocab, &tokens, &mut warnings)?), true)
+            }
+        };
+        let ids = designated_ids(vocab, add_bos, &mut warnings)?;
         let eog = end_ids(&tokens, &ids);
         let all_literals = LiteralTokens::new(&tokens, true)?;
         let plain_literals = LiteralTokens::new(&tokens, false)?;
-        let tokenizer = Self {
-            tokens,
-            by_bytes,
-            byte_tokens,
-            merges,
-            splitter,
-            all_literals,
-            plain_literals,
-            ids,
-            eog,
-        };
-        Ok((tokenizer, warnings))
+        Ok((Self { tokens, scheme, all_literals, plain_literals, ids, eog }, warnings))
+    }
+}
+
+impl BytePairs {
+    fn new(vocab: &Vocab<'_>, tokens: &Tokens, warnings: &mut Vec<Warning>) -> Result<Self, Error> {
+        let by_text = index_texts(vocab, tokens)?;
+        let merges = resolve_merges(vocab, tokens, &by_text, warnings)?;
+        drop(by_text);
+        let by_bytes = index_bytes(tokens);
+        let byte_tokens = byte_tokens(tokens, &by_bytes, warnings);
+        let splitter = Splitter::new(choose_rule(vocab.pre, warnings))?;
+        Ok(Self { by_bytes, byte_tokens, merges, splitter })
     }
 }
 
@@ -177,7 +183,7 @@ fn choose_rule(pre: Option<&str>, warnings: &mut Vec<Warning>) -> &'static Rule 
 
 fn designated_ids(
     vocab: &Vocab<'_>,
-    rule: &Rule,
+    add_bos: bool,
     warnings: &mut Vec<Warning>,
 ) -> Result<DesignatedIds, Error> {
     let vocab_size = vocab.tokens.len();
@@ -188,7 +194,7 @@ fn designated_ids(
         id => Ok(id),
     };
     let bos = check(gguf::BOS, vocab.bos)?;
-    let wanted = vocab.add_bos.unwrap_or(rule.add_bos);
+    let wanted = vocab.add_bos.unwrap_or(add_bos);
     if wanted && bos.is_none() {
         warnings.push(Warning::NoBeginToken);
     }

@@ -8,7 +8,10 @@ pub enum Error {
     #[error(transparent)]
     Metadata(#[from] fucina_gguf::Error),
     /// The file's tokenizer is of a kind that is not implemented.
-    #[error("the tokenizer model `{name}` is not supported; supported: `gpt2` (byte-level BPE)")]
+    #[error(
+        "the tokenizer model `{name}` is not supported; supported: `gpt2` (byte-level BPE), `llama` \
+         (SentencePiece)"
+    )]
     UnsupportedModel {
         /// The value of `tokenizer.ggml.model`.
         name: String,
@@ -39,6 +42,28 @@ pub enum Error {
         id: u32,
         /// Its type.
         value: i64,
+    },
+    /// The scores are not one for each token.
+    #[error("the vocabulary has {tokens} tokens but {scores} scores")]
+    ScoreCount {
+        /// Number of tokens.
+        tokens: usize,
+        /// Number of scores.
+        scores: usize,
+    },
+    /// A score cannot be compared.
+    #[error("the score of token {id} is not a number")]
+    ScoreNotANumber {
+        /// The token.
+        id: u32,
+    },
+    /// A byte token does not say which byte it is.
+    #[error("token {id} is of the type byte, but its text `{text}` is not like `<0x41>`")]
+    ByteToken {
+        /// The token.
+        id: u32,
+        /// Its text.
+        text: String,
     },
     /// Two tokens that merges can make have the same text.
     #[error("tokens {first} and {second} have the same text `{text}`")]
@@ -127,6 +152,9 @@ pub enum Warning {
         /// The first one.
         first: u8,
     },
+    /// The file asks for a text without repeated spaces.
+    #[error("the file asks to remove extra spaces; they are kept and some ids may be wrong")]
+    ExtraSpacesKept,
     /// A begin token is asked for but not named.
     #[error("the file asks for a begin token but names none; texts start without one")]
     NoBeginToken,

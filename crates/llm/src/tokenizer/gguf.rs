@@ -4,13 +4,16 @@ use fucina_gguf::Metadata;
 
 use super::Tokenizer;
 use super::error::{Error, Warning};
-use super::vocab::{TokenType, Vocab};
+use super::vocab::{Algorithm, TokenType, Vocab};
 
 const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
+const SCORES: &str = "tokenizer.ggml.scores";
+const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
+const REMOVE_EXTRA_SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 pub(super) const BOS: &str = "tokenizer.ggml.bos_token_id";
 pub(super) const EOS: &str = "tokenizer.ggml.eos_token_id";
@@ -23,12 +26,14 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// Returns an [`Error`] if the file carries no byte-level BPE vocabulary, or a damaged one.
+    /// Returns an [`Error`] if the file carries no vocabulary of a known kind, or a damaged one.
     pub fn from_gguf(metadata: &Metadata) -> Result<(Self, Vec<Warning>), Error> {
-        let model = metadata.str(MODEL)?;
-        if model != "gpt2" {
-            return Err(Error::UnsupportedModel { name: model.to_owned() });
-        }
+        let algorithm = match metadata.str(MODEL)? {
+            "gpt2" => Algorithm::ByteLevelBpe,
+            "llama" => Algorithm::SentencePiece,
+            other => return Err(Error::UnsupportedModel { name: other.to_owned() }),
+        };
+        let bytes = algorithm == Algorithm::ByteLevelBpe;
         let tokens: Vec<&str> = metadata.str_array(TOKENS)?.iter().collect();
         let types = match metadata.i32_array_opt(TOKEN_TYPE)? {
             // The plain form takes "no types" for "all normal"; a file that has the key means it.
@@ -51,9 +56,14 @@ impl Tokenizer {
             }
             e => Err(e),
         })?;
+        if !bytes && metadata.bool_or(REMOVE_EXTRA_SPACES, false)? {
+            warnings.push(Warning::ExtraSpacesKept);
+        }
         let vocab = Vocab {
+            algorithm,
             types,
-            merges: metadata.str_array(MERGES)?.iter().collect(),
+            scores: if bytes { Vec::new() } else { metadata.f32_array(SCORES)?.into_owned() },
+            merges: if bytes { metadata.str_array(MERGES)?.iter().collect() } else { Vec::new() },
             pre: metadata.str_opt(PRE)?,
             bos: id(BOS)?,
             eos: id(EOS)?,
@@ -61,6 +71,7 @@ impl Tokenizer {
             eom: id(EOM)?,
             pad,
             add_bos: metadata.bool_opt(ADD_BOS)?,
+            add_space_prefix: metadata.bool_opt(ADD_SPACE_PREFIX)?,
             tokens,
         };
         let (tokenizer, more) = Self::new(&vocab)?;

@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 use super::hash::SeededState;
 
 /// "No rank" and "no neighbour". Real ranks and positions are smaller.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// Words up to this many bytes are merged by scanning, longer ones with a queue. Scanning is
 /// quadratic but has no queue to maintain, which wins on the few bytes of a usual word.
@@ -71,62 +71,68 @@ impl Merges {
         out.extend_from_slice(ids);
     }
 
-    /// The symbols form a linked list; a queue holds (rank, position of the left symbol). An
-    /// entry is stale when the pair at its position has another rank by now.
     fn apply_by_queue(&self, word: &mut Word, out: &mut Vec<u32>) {
-        let Word { ids, pairs, next, previous, queue } = word;
-        let len = u32::try_from(ids.len()).expect("the length of a text is checked");
-        pairs.clear();
-        pairs.extend(ids.windows(2).map(|pair| self.get(pair[0], pair[1])));
-        pairs.push((NONE, NONE));
-        next.clear();
-        next.extend(1..=len);
-        previous.clear();
-        previous.push(NONE);
-        previous.extend(0..len - 1);
-        let mut entries = std::mem::take(queue).into_vec();
-        entries.clear();
-        let ranked = pairs.iter().zip(0u32..).filter(|((rank, _), _)| *rank != NONE);
-        entries.extend(ranked.map(|(&(rank, _), at)| Reverse(entry(rank, at))));
-        *queue = BinaryHeap::from(entries);
+        merge_by_queue(word, |ids, [left, right, _]| {
+            self.get(ids[left as usize], ids[right as usize])
+        });
+        out.extend(word.symbols().map(|(_, _, id)| id));
+    }
+}
 
-        while let Some(Reverse(best)) = queue.pop() {
-            let (rank, at) = split(best);
-            let (current, merged) = pairs[at as usize];
-            if current != rank {
-                continue;
-            }
-            let right = next[at as usize];
-            let after = next[right as usize];
-            ids[at as usize] = merged;
-            next[at as usize] = after;
-            pairs[right as usize] = (NONE, NONE);
-            let mut renew = |left: u32, pair: (u32, u32)| {
-                pairs[left as usize] = pair;
-                if pair.0 != NONE {
-                    queue.push(Reverse(entry(pair.0, left)));
-                }
-            };
-            if after < len {
-                previous[after as usize] = at;
-                renew(at, self.get(merged, ids[after as usize]));
-            } else {
-                renew(at, (NONE, NONE));
-            }
-            let before = previous[at as usize];
-            if before != NONE {
-                renew(before, self.get(ids[before as usize], merged));
-            }
+/// Merges neighbours until none can. `pair` gets the ids and the positions of two neighbours and
+/// of what comes after them, and returns their rank, or [`NONE`], and what they become.
+///
+/// The symbols form a linked list; a queue holds (rank, position of the left symbol). An entry is
+/// stale when the pair at its position has another rank by now.
+pub(super) fn merge_by_queue(word: &mut Word, pair: impl Fn(&[u32], [u32; 3]) -> (u32, u32)) {
+    let Word { ids, pairs, next, previous, queue } = word;
+    let len = u32::try_from(ids.len()).expect("the length of a text is checked");
+    let last = len.saturating_sub(1);
+    pairs.clear();
+    pairs.extend((0..last).map(|at| pair(ids, [at, at + 1, at + 2])));
+    pairs.push((NONE, NONE));
+    next.clear();
+    next.extend(1..=len);
+    previous.clear();
+    previous.push(NONE);
+    previous.extend(0..last);
+    let mut entries = std::mem::take(queue).into_vec();
+    entries.clear();
+    let ranked = pairs.iter().zip(0u32..).filter(|((rank, _), _)| *rank != NONE);
+    entries.extend(ranked.map(|(&(rank, _), at)| Reverse(entry(rank, at))));
+    *queue = BinaryHeap::from(entries);
+
+    while let Some(Reverse(best)) = queue.pop() {
+        let (rank, at) = split(best);
+        let (current, merged) = pairs[at as usize];
+        if current != rank {
+            continue;
         }
-        let mut at = 0;
-        while at < len {
-            out.push(ids[at as usize]);
-            at = next[at as usize];
+        let right = next[at as usize];
+        let after = next[right as usize];
+        ids[at as usize] = merged;
+        next[at as usize] = after;
+        pairs[right as usize] = (NONE, NONE);
+        let mut renew = |left: u32, pair: (u32, u32)| {
+            pairs[left as usize] = pair;
+            if pair.0 != NONE {
+                queue.push(Reverse(entry(pair.0, left)));
+            }
+        };
+        if after < len {
+            previous[after as usize] = at;
+            renew(at, pair(ids, [at, after, next[after as usize]]));
+        } else {
+            renew(at, (NONE, NONE));
+        }
+        let before = previous[at as usize];
+        if before != NONE {
+            renew(before, pair(ids, [before, at, after]));
         }
     }
 }
 
-/// The word being merged, and working memory that is reused from word to word.
+/// The symbols being merged, and working memory that is reused from word to word.
 #[derive(Debug, Default)]
 pub(super) struct Word {
     /// One id for each symbol, at first one for each byte.
@@ -135,6 +141,17 @@ pub(super) struct Word {
     next: Vec<u32>,
     previous: Vec<u32>,
     queue: BinaryHeap<Reverse<u64>>,
+}
+
+impl Word {
+    /// What [`merge_by_queue`] left: position, position of the next symbol, and id.
+    pub(super) fn symbols(&self) -> impl Iterator<Item = (u32, u32, u32)> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let (id, after) = (*self.ids.get(at as usize)?, self.next[at as usize]);
+            Some((std::mem::replace(&mut at, after), after, id))
+        })
+    }
 }
 
 fn key(left: u32, right: u32) -> u64 {

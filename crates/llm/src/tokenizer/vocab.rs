@@ -59,19 +59,39 @@ impl TokenType {
     }
 }
 
+/// How text becomes tokens (`tokenizer.ggml.model`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Byte-level BPE (`gpt2`): words are cut out first, and a list of merges says what becomes
+    /// one.
+    #[default]
+    ByteLevelBpe,
+    /// `SentencePiece` BPE (`llama`): tokens have scores, and the neighbours whose token has the
+    /// highest become one.
+    SentencePiece,
+}
+
 /// A vocabulary as plain data, borrowed from wherever it was read.
 ///
-/// Texts are as a GGUF file writes them: in the byte alphabet of GPT-2, and literally for control
-/// and user-defined tokens.
+/// Texts are as a GGUF file writes them. For byte-level BPE that is the byte alphabet of GPT-2, and
+/// literally for control and user-defined tokens. For `SentencePiece` a space is `U+2581`, and a
+/// byte token is `<0x41>`.
 #[derive(Debug, Clone, Default)]
 pub struct Vocab<'a> {
+    /// How text becomes tokens.
+    pub algorithm: Algorithm,
     /// The text of each id.
     pub tokens: Vec<&'a str>,
     /// The type of each id; empty if every token is normal.
     pub types: Vec<TokenType>,
-    /// Pairs of tokens, separated by a space, that become one; the best first.
+    /// The score of each id; the higher goes first. Only for `SentencePiece`.
+    pub scores: Vec<f32>,
+    /// Pairs of tokens, separated by a space, that become one; the best first. Only for
+    /// byte-level BPE.
     pub merges: Vec<&'a str>,
-    /// The name of the rule that splits text into words (`tokenizer.ggml.pre`).
+    /// The name of the rule that splits text into words (`tokenizer.ggml.pre`). Only for
+    /// byte-level BPE.
     pub pre: Option<&'a str>,
     /// Begins a text.
     pub bos: Option<u32>,
@@ -83,8 +103,22 @@ pub struct Vocab<'a> {
     pub eom: Option<u32>,
     /// Fills up a batch.
     pub pad: Option<u32>,
-    /// Whether a text starts with `bos`; `None` leaves it to the pre-tokenizer's family.
+    /// Whether a text starts with `bos`; `None` leaves it to the pre-tokenizer's family, and means
+    /// yes for `SentencePiece`.
     pub add_bos: Option<bool>,
+    /// Whether a space is put before a text that begins, or that follows a literal token; `None`
+    /// means yes. Only for `SentencePiece`.
+    pub add_space_prefix: Option<bool>,
+}
+
+/// How `SentencePiece` vocabularies write the space.
+pub(super) const SPACE: char = '\u{2581}';
+
+/// The byte of a text such as `<0x41>`.
+fn byte_of(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    let plain = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    plain.then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
 /// The bytes and types of all tokens.
@@ -98,7 +132,8 @@ pub(super) struct Tokens {
 impl Tokens {
     /// Translates the texts of `vocab` to bytes.
     ///
-    /// A text of a normal token with a character outside the alphabet stands for itself.
+    /// In byte-level BPE, a text of a normal token with a character outside the alphabet stands for
+    /// itself.
     pub(super) fn new(vocab: &Vocab<'_>) -> Result<Self, Error> {
         let tokens = vocab.tokens.len();
         if tokens == 0 {
@@ -119,9 +154,23 @@ impl Tokens {
         };
         let mut bytes = Vec::with_capacity(total);
         let mut ends = Vec::with_capacity(tokens);
-        for (text, kind) in vocab.tokens.iter().zip(&types) {
-            if kind.is_literal() || !alphabet::decode_into(text, &mut bytes) {
-                bytes.extend_from_slice(text.as_bytes());
+        for ((text, &kind), id) in vocab.tokens.iter().zip(&types).zip(0u32..) {
+            match vocab.algorithm {
+                Algorithm::ByteLevelBpe => {
+                    if kind.is_literal() || !alphabet::decode_into(text, &mut bytes) {
+                        bytes.extend_from_slice(text.as_bytes());
+                    }
+                }
+                Algorithm::SentencePiece if kind == TokenType::Byte => {
+                    let wrong = || Error::ByteToken { id, text: (*text).to_owned() };
+                    bytes.push(byte_of(text).ok_or_else(wrong)?);
+                }
+                Algorithm::SentencePiece if kind.is_control() => {
+                    bytes.extend_from_slice(text.as_bytes());
+                }
+                Algorithm::SentencePiece => {
+                    bytes.extend_from_slice(text.replace(SPACE, " ").as_bytes());
+                }
             }
             ends.push(u32::try_from(bytes.len()).expect("the total is below 2^31"));
         }
