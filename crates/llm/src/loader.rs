@@ -70,6 +70,12 @@ impl<'a> Loader<'a> {
         nonzero(&key, self.metadata().usize_or(&key, default)?)
     }
 
+    /// An optional number that is positive and finite.
+    pub(crate) fn positive_opt(&self, name: &str) -> Result<Option<f32>> {
+        let present = self.metadata().contains(&self.key(name));
+        if present { self.positive_or(name, 1.0).map(Some) } else { Ok(None) }
+    }
+
     /// A number that is positive and finite.
     pub(crate) fn positive_or(&self, name: &str, default: f32) -> Result<f32> {
         let key = self.key(name);

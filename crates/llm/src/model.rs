@@ -13,6 +13,7 @@ type Load = fn(&Loader<'_>, &Sizes) -> Result<Box<dyn Decoder>>;
 
 /// The families, by `general.architecture`. A new one is a file in `models` and a row here.
 const FAMILIES: &[(&str, Load)] = &[
+    ("gemma3", models::gemma3::load),
     ("llama", models::llama::load),
     ("qwen2", models::qwen2::load),
     ("qwen3", models::qwen3::load),

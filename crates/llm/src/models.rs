@@ -1,6 +1,7 @@
 //! The families. Each file builds one architecture from the shared blocks.
 
 pub(crate) mod blocks;
+pub(crate) mod gemma3;
 pub(crate) mod llama;
 mod plain;
 pub(crate) mod qwen2;

@@ -103,31 +103,57 @@ impl<N: Axis, K: Axis> Linear<N, K> {
     }
 }
 
-/// `down(silu(gate(x)) * up(x))`.
+/// `down(activation(gate(x)) * up(x))`.
 pub(crate) struct FeedForward {
+    activation: Activation,
     gate: Linear<Ff, Hidden>,
     up: Linear<Ff, Hidden>,
     down: Linear<Hidden, Ff>,
 }
 
 impl FeedForward {
+    /// With `SiLU`, until [`activation`](Self::activation) says otherwise.
     pub(crate) fn load(loader: &Loader<'_>, sizes: &Sizes, block: &str) -> Result<Self> {
         let (hidden, ff) = (sizes.hidden, sizes.ff);
         Ok(Self {
+            activation: Activation::Silu,
             gate: loader.linear(&format!("{block}.ffn_gate"), [ff, hidden])?,
             up: loader.linear(&format!("{block}.ffn_up"), [ff, hidden])?,
             down: loader.linear(&format!("{block}.ffn_down"), [hidden, ff])?,
         })
     }
 
+    pub(crate) fn activation(self, activation: Activation) -> Self {
+        Self { activation, ..self }
+    }
+
     pub(crate) fn forward(&self, x: &Tensor<(Token, Hidden)>) -> Result<Tensor<(Token, Hidden)>> {
         let (gate, up) = (self.gate.forward(x)?, self.up.forward(x)?);
-        self.down.forward(&gate.glu(Activation::Silu, &up)?)
+        self.down.forward(&gate.glu(self.activation, &up)?)
+    }
+}
+
+/// What a family may change about attention.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Scores {
+    /// Factor of the dot products.
+    pub(crate) scale: f32,
+    /// Positions that a query sees, its own included. `None` is all.
+    pub(crate) window: Option<usize>,
+    pub(crate) soft_cap: Option<f32>,
+}
+
+impl Scores {
+    /// All positions, scaled by the root of the head size.
+    #[expect(clippy::cast_precision_loss, reason = "a head has far fewer than 2^24 elements")]
+    pub(crate) fn plain(sizes: &Sizes) -> Self {
+        Self { scale: 1.0 / (sizes.head_dim as f32).sqrt(), window: None, soft_cap: None }
     }
 }
 
 /// The projections around attention.
 pub(crate) struct Projections {
+    scores: Scores,
     q: Linear<Queries, Hidden>,
     k: Linear<Keys, Hidden>,
     v: Linear<Keys, Hidden>,
@@ -146,12 +172,17 @@ impl Projections {
     pub(crate) fn load(loader: &Loader<'_>, sizes: &Sizes, block: &str) -> Result<Self> {
         let &Sizes { hidden, heads, kv_heads, head_dim, v_dim, .. } = sizes;
         Ok(Self {
+            scores: Scores::plain(sizes),
             q: loader.linear(&format!("{block}.attn_q"), [heads * head_dim, hidden])?,
             k: loader.linear(&format!("{block}.attn_k"), [kv_heads * head_dim, hidden])?,
             v: loader.linear(&format!("{block}.attn_v"), [kv_heads * v_dim, hidden])?,
             out: loader.linear(&format!("{block}.attn_output"), [hidden, heads * v_dim])?,
             sizes: *sizes,
         })
+    }
+
+    pub(crate) fn scores(self, scores: Scores) -> Self {
+        Self { scores, ..self }
     }
 
     pub(crate) fn forward(&self, x: &Tensor<(Token, Hidden)>) -> Result<Qkv> {
@@ -172,15 +203,9 @@ impl Projections {
         qkv: &Qkv,
     ) -> Result<Tensor<(Token, Hidden)>> {
         cache.append(layer, qkv.k.as_dyn(), qkv.v.as_dyn())?;
-        #[expect(clippy::cast_precision_loss, reason = "a head has far fewer than 2^24 elements")]
-        let scale = 1.0 / (self.sizes.head_dim as f32).sqrt();
-        let params = AttentionParams {
-            scale,
-            causal: true,
-            q_offset: cache.len(),
-            window: None,
-            soft_cap: None,
-        };
+        let Scores { scale, window, soft_cap } = self.scores;
+        let q_offset = cache.len();
+        let params = AttentionParams { scale, causal: true, q_offset, window, soft_cap };
         let tokens = qkv.q.size(Token);
         let heads = cache.attend(layer, qkv.q.as_dyn(), &params)?;
         let flat = heads.reshape(&[tokens, self.sizes.heads * self.sizes.v_dim])?;
@@ -265,6 +290,11 @@ impl Rotary {
             freq_factors,
             pairing,
         })
+    }
+
+    /// The same with another base, and neither scaling nor frequency factors.
+    pub(crate) fn unscaled(&self, base: f32) -> Self {
+        Self { base, scaling: Scaling::None, freq_factors: None, ..self.clone() }
     }
 
     /// The table for `tokens` tokens from position `start` on.
