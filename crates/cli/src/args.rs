@@ -9,6 +9,7 @@ use fucina::llm::sampler::{ConfigError, SamplerConfig};
 
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::quantize::recipe::Recipe;
 
 /// Run language models from GGUF files
 #[derive(Parser)]
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Bench(BenchArgs),
     Inspect(InspectArgs),
+    Quantize(QuantizeArgs),
     Doctor(DoctorArgs),
 }
 
@@ -182,6 +184,44 @@ pub(crate) struct InspectArgs {
     #[arg(long)]
     pub(crate) check: bool,
     /// Write one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write nothing but errors to standard error
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// Write a model in another format
+///
+/// Matrices get the format, vectors and norms stay as they are. Names mean what they mean for
+/// llama.cpp's `llama-quantize`, and the bytes are the same: `q4_k_m` keeps some matrices better
+/// than `q4_k_s` does.
+/// OUT is replaced when it is complete.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  fucina quantize model-f16.gguf model-q4_k_m.gguf --to q4_k_m
+  fucina quantize model-q8_0.gguf model-q4_0.gguf --to q4_0 --requantize")]
+pub(crate) struct QuantizeArgs {
+    /// A GGUF file, or the first of a split model
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// The format
+    #[arg(long, value_name = "FORMAT", ignore_case = true)]
+    pub(crate) to: Recipe,
+    /// Every matrix in the format that the recipe is named after, without exceptions
+    #[arg(long)]
+    pub(crate) pure: bool,
+    /// Quantize again what is quantized already
+    #[arg(long)]
+    pub(crate) requantize: bool,
+    /// Threads [default: `FUCINA_THREADS`, or all CPUs that the process may use]
+    #[arg(short, long, value_name = "N", value_parser = threads)]
+    pub(crate) threads: Option<usize>,
+    /// Write one JSON object with what was done
     #[arg(long)]
     pub(crate) json: bool,
     /// Write nothing but errors to standard error

@@ -11,6 +11,7 @@ mod exit;
 mod inspect;
 mod output;
 mod progress;
+mod quantize;
 mod run;
 mod signals;
 mod source;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args, start),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     });
     exit::report(result).into()

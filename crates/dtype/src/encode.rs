@@ -62,6 +62,22 @@ pub enum EncodeError {
     },
 }
 
+impl EncodeError {
+    /// The same error, of values that start at element `first` of a longer input.
+    #[must_use]
+    pub fn offset_by(self, first: usize) -> Self {
+        match self {
+            Self::NotFinite { dtype, element, what } => {
+                Self::NotFinite { dtype, element: element.saturating_add(first), what }
+            }
+            Self::TooLarge { dtype, element } => {
+                Self::TooLarge { dtype, element: element.saturating_add(first) }
+            }
+            other => other,
+        }
+    }
+}
+
 impl DType {
     /// Encodes whole units, as ggml's reference quantizers do without importance weights.
     ///

@@ -1,0 +1,255 @@
+//! `fucina quantize`: the files it writes, and what it refuses.
+
+#![cfg(test)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{asset, call, file};
+use fucina::DType;
+use fucina::gguf::{File, Writer};
+use fucina_testkit::oracles_dir;
+
+/// An empty folder for one test, so that files left behind are seen.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("quantize-{name}"));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+/// A file with one matrix of 2 rows.
+fn matrix(path: &Path, values: [f32; 512]) {
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "llama").unwrap();
+    writer.tensor("blk.0.attn_q.weight", DType::F32, &[256, 2], f32s(values)).unwrap();
+    writer.save(path).unwrap();
+}
+
+/// Whole files that `llama-quantize` wrote from the same source, header and padding included.
+#[test]
+fn every_format_gives_the_file_that_llama_cpp_gives() {
+    let Some(oracles) = oracles_dir("every_format_gives_the_file_that_llama_cpp_gives") else {
+        return;
+    };
+    let models = oracles.join("models");
+    let (source, out) = (models.join("austen-f16.gguf"), folder("oracles").join("out.gguf"));
+    for format in [
+        "bf16", "q8_0", "q6_k", "q5_k_m", "q5_1", "q5_0", "q4_k_m", "q4_1", "q4_0", "q3_k_m",
+        "q2_k", "tq2_0",
+    ] {
+        let done = call(&["quantize", text(&source), text(&out), "--to", format]).ok();
+        assert!(done.stdout.is_empty(), "{done:?}");
+        let want = std::fs::read(models.join(format!("austen-{format}.gguf"))).unwrap();
+        assert!(std::fs::read(&out).unwrap() == want, "{format} differs");
+    }
+    // These were made from f32 and not from the f16 file, so bytes differ, but not the header.
+    for model in ["llama", "qwen2", "qwen3moe"] {
+        for format in ["q4_k_m", "q6_k"] {
+            let source = models.join(format!("random-{model}-f16.gguf"));
+            call(&["quantize", text(&source), text(&out), "--to", format]).ok();
+            let want = File::open(models.join(format!("random-{model}-{format}.gguf"))).unwrap();
+            let got = File::open(&out).unwrap();
+            let header = |file: &File| -> Vec<_> {
+                let tensors = file.tensors().iter();
+                tensors
+                    .map(|t| (t.name().to_owned(), t.shape().to_vec(), t.dtype().unwrap()))
+                    .collect()
+            };
+            assert_eq!(header(&got), header(&want), "{model} {format}");
+        }
+    }
+}
+
+#[test]
+fn the_embedded_model_is_quantized_again_when_asked_to() {
+    let folder = folder("again");
+    let out = folder.join("q4_0.gguf");
+    let args = ["quantize", text(&asset()), text(&out), "--to", "Q4_0", "--requantize", "--json"]
+        .map(str::to_owned);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = call(&args).ok();
+    assert_eq!(names(&folder), ["q4_0.gguf"]);
+    let (old, new) = (File::open(asset()).unwrap(), File::open(&out).unwrap());
+    assert_eq!(new.metadata().u32("general.file_type"), Ok(2));
+    assert_eq!(new.metadata().u32("general.quantization_version"), Ok(2));
+    assert_eq!(new.metadata().len(), old.metadata().len());
+    for (key, value) in old.metadata().iter().filter(|(key, _)| *key != "general.file_type") {
+        assert_eq!(new.metadata().get(key), Some(value), "{key}");
+    }
+    for info in new.tensors() {
+        let source = old.tensor(info.name()).unwrap();
+        let (elems, dtype) = (info.len_elems(), info.dtype().unwrap());
+        let want = match info.name() {
+            "token_embd.weight" => DType::Q6_K,
+            _ if info.shape().len() > 1 => DType::Q4_0,
+            _ => DType::F32,
+        };
+        assert_eq!((info.shape(), dtype), (source.shape(), want), "{}", info.name());
+        let (mut values, mut bytes) = (vec![0.0; elems], vec![0; info.len_bytes()]);
+        source.dtype().unwrap().decode(&old.tensor_data(source).unwrap(), &mut values).unwrap();
+        dtype.encode(&values, &mut bytes).unwrap();
+        assert!(new.tensor_data(info).unwrap() == bytes, "{}", info.name());
+    }
+    let report = done.json();
+    assert_eq!((&report["tensors"], &report["converted"]), (&46.into(), &29.into()));
+    assert_eq!(report["output_tensor_bytes"], new.tensor_bytes());
+    assert_eq!(report["parameters"], 3_672_832);
+    let run = call(&["run", text(&out), "It is a truth", "-n", "8", "--greedy"]).ok();
+    assert!(run.stdout.len() > "It is a truth".len() + 8, "{run:?}");
+    let line = done.stderr.lines().last().unwrap();
+    for words in ["Q4_0", "bits per weight", "29 of 46 tensors"] {
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_show() {
+    let folder = folder("threads");
+    let mut first = None;
+    for threads in ["1", "2", "7"] {
+        let out = folder.join("out.gguf");
+        let asset = asset();
+        let args = ["quantize", text(&asset), text(&out), "--to", "q3_k_l", "--requantize", "-q"];
+        let done = call(&[&args[..], &["--threads", threads]].concat()).ok();
+        assert_eq!(done.stderr, "");
+        let bytes = std::fs::read(&out).unwrap();
+        assert!(*first.get_or_insert_with(|| bytes.clone()) == bytes, "{threads} threads");
+    }
+}
+
+#[test]
+fn what_is_quantized_already_needs_a_flag() {
+    let folder = folder("flag");
+    let out = folder.join("out.gguf");
+    let done = call(&["quantize", text(&asset()), text(&out), "--to", "q4_k_m"]);
+    done.failed(2, &["token_embd.weight", "Q8_0", "--requantize"]);
+    assert!(names(&folder).is_empty());
+    // Nothing has to change here, so nothing has to be asked.
+    let done = call(&["quantize", text(&asset()), text(&out), "--to", "q8_0", "--json"]).ok();
+    assert_eq!(done.json()["converted"], 0);
+}
+
+#[test]
+fn values_that_do_not_fit_are_named_and_leave_the_old_file_alone() {
+    let folder = folder("values");
+    let (input, out) = (folder.join("in.gguf"), folder.join("out.gguf"));
+    std::fs::write(&out, b"precious").unwrap();
+    for (value, format, words) in [
+        (f32::NAN, "q8_0", &["`blk.0.attn_q.weight`", "element 300 is NaN"][..]),
+        (f32::NEG_INFINITY, "q4_k_s", &["element 300 is infinite"]),
+        (1e9, "q4_k_s", &["element 256", "too large"]),
+        (70_000.0, "f16", &["element 300", "too large"]),
+    ] {
+        let mut values = std::array::from_fn(|i| f32::from(u16::try_from(i).unwrap()));
+        values[300] = value;
+        matrix(&input, values);
+        let done = call(&["quantize", text(&input), text(&out), "--to", format]);
+        done.failed(3, words);
+        assert_eq!(names(&folder), ["in.gguf", "out.gguf"]);
+        assert_eq!(std::fs::read(&out).unwrap(), b"precious");
+    }
+}
+
+#[test]
+fn rows_that_do_not_fit_are_reported() {
+    let folder = folder("rows");
+    let (input, out) = (folder.join("in.gguf"), folder.join("out.gguf"));
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "llama").unwrap();
+    writer.tensor("blk.0.attn_q.weight", DType::F32, &[96, 2], f32s([0.5; 192])).unwrap();
+    writer.save(&input).unwrap();
+    let done = call(&["quantize", text(&input), text(&out), "--to", "q4_k", "--json"]).ok();
+    assert!(done.stderr.contains("1 tensor") && done.stderr.contains("Q5_0 instead of Q4_K"));
+    let report = done.json();
+    assert_eq!(report["fallbacks"][0]["tensor"], "blk.0.attn_q.weight");
+    assert_eq!(report["format"], "q4_k_m");
+    let quantized = File::open(&out).unwrap();
+    assert_eq!(quantized.tensors()[0].dtype(), Ok(DType::Q5_0));
+}
+
+#[test]
+fn places_that_cannot_be_written_are_refused_before_the_work() {
+    let folder = folder("places");
+    let input = folder.join("in.gguf");
+    matrix(&input, [1.0; 512]);
+    let before = std::fs::read(&input).unwrap();
+    let again = folder.join("../quantize-places/in.gguf");
+    let nowhere = folder.join("nowhere/out.gguf");
+    for (out, words) in [
+        (text(&input), "is the input"),
+        (text(&again), "is the input"),
+        (text(&folder), "is not a file"),
+        (text(&nowhere), "no folder"),
+        ("..", "is not a file"),
+    ] {
+        call(&["quantize", text(&input), out, "--to", "q8_0"]).failed(2, &[words]);
+    }
+    #[cfg(unix)]
+    {
+        call(&["quantize", text(&input), "/dev/null", "--to", "q8_0"]).failed(2, &["not a file"]);
+        let link = folder.join("link.gguf");
+        std::os::unix::fs::symlink(&input, &link).unwrap();
+        let done = call(&["quantize", text(&input), text(&link), "--to", "q8_0"]);
+        done.failed(2, &["is the input"]);
+        std::fs::remove_file(&link).unwrap();
+    }
+    let out = folder.join("out.gguf");
+    call(&["quantize", text(&input), text(&out), "--to", "q9"]).failed(2, &["q9", "q4_k_m"]);
+    call(&["quantize", text(&input), text(&out)]).failed(2, &["--to"]);
+    call(&["quantize", text(&nowhere), text(&out), "--to", "f16"]).failed(3, &["nowhere"]);
+    let broken = file("quantize-broken.gguf", &before[..before.len() - 64]);
+    call(&["quantize", &broken, text(&out), "--to", "f16"]).failed(3, &["quantize-broken"]);
+    assert_eq!(names(&folder), ["in.gguf"]);
+    assert_eq!(std::fs::read(&input).unwrap(), before);
+}
+
+/// A signal in the middle leaves neither a new file nor a part of one.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_conversion_leaves_nothing_behind() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    let folder = folder("interrupted");
+    let (input, out) = (folder.join("in.gguf"), folder.join("out.gguf"));
+    // Many seconds of searching.
+    let row: Vec<f32> = (0..4096_u16).map(|i| (f32::from(i) * 1.7).sin()).collect();
+    let data: Vec<u8> = f32s(row).repeat(4096);
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "llama").unwrap();
+    writer.tensor("blk.0.attn_q.weight", DType::F32, &[4096, 4096], data).unwrap();
+    writer.save(&input).unwrap();
+    let mut command = common::fucina();
+    command.args(["quantize", text(&input), text(&out), "--to", "q2_k", "--threads", "1"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    // The temporary file is there once signals are heard.
+    while names(&folder).len() < 2 {
+        assert!(start.elapsed() < Duration::from_secs(60), "the conversion does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let done = common::Done::from(child.wait_with_output().unwrap());
+    done.failed(130, &["interrupted", "was not written"]);
+    assert_eq!(names(&folder), ["in.gguf"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
