@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::header::{self, Header};
-use crate::map::{self, Access, AccessUsed};
+use crate::map::{self, Access, AccessUsed, Contents};
 use crate::metadata::Metadata;
 use crate::split::{self, Split};
 use crate::tensors::TensorInfo;
@@ -33,7 +33,7 @@ pub struct File {
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
     index: HashMap<Arc<str>, usize>,
-    parts: Vec<Bytes>,
+    parts: Vec<Contents>,
     access: AccessUsed,
 }
 
@@ -55,10 +55,10 @@ impl File {
     pub fn open_with(path: impl AsRef<Path>, access: Access) -> Result<Self, Error> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
-        let (bytes, used) = map::contents(path, &name, access)?;
-        let header = header::parse(&bytes, &name, 0)?;
+        let contents = map::contents(path, &name, access)?;
+        let header = header::parse(&contents.bytes, &name, 0)?;
         let split = Split::of(&header.metadata)?;
-        let mut file = Self::new(name, bytes, header, used)?;
+        let mut file = Self::new(name, contents, header)?;
         if let Some(split) = split {
             split.check_first(path, &file.name)?;
             file.add_parts(path, access, split)?;
@@ -85,15 +85,10 @@ impl File {
         if let Some(split) = Split::of(&header.metadata)? {
             return Err(split.in_memory(&name));
         }
-        Self::new(name, bytes, header, AccessUsed::Given)
+        Self::new(name, Contents::given(bytes), header)
     }
 
-    fn new(
-        name: Arc<str>,
-        bytes: Bytes,
-        header: Header,
-        access: AccessUsed,
-    ) -> Result<Self, Error> {
+    fn new(name: Arc<str>, contents: Contents, header: Header) -> Result<Self, Error> {
         let Header { version, alignment, metadata, tensors } = header;
         let mut file = Self {
             name,
@@ -103,14 +98,14 @@ impl File {
             tensors: Vec::new(),
             index: HashMap::with_capacity(tensors.len()),
             parts: Vec::new(),
-            access,
+            access: contents.used.clone(),
         };
-        file.add_part(bytes, tensors)?;
+        file.add_part(contents, tensors)?;
         Ok(file)
     }
 
-    fn add_part(&mut self, bytes: Bytes, tensors: Vec<TensorInfo>) -> Result<(), Error> {
-        self.parts.push(bytes);
+    fn add_part(&mut self, contents: Contents, tensors: Vec<TensorInfo>) -> Result<(), Error> {
+        self.parts.push(contents);
         for info in tensors {
             if self.index.insert(Arc::clone(&info.name), self.tensors.len()).is_some() {
                 let (file, tensor) = (Arc::clone(&info.file), (&*info.name).into());
@@ -127,14 +122,14 @@ impl File {
             let path = split::part_path(first, part, split.count)
                 .ok_or_else(|| split.bad_name(&self.name))?;
             let name: Arc<str> = path.to_string_lossy().into();
-            let (bytes, used) = map::contents(&path, &name, access)
+            let contents = map::contents(&path, &name, access)
                 .map_err(|e| split.missing_part(e, &self.name, part))?;
-            let header = header::parse(&bytes, &name, self.parts.len())?;
+            let header = header::parse(&contents.bytes, &name, self.parts.len())?;
             split.check_part(&header.metadata, &name, part)?;
-            self.add_part(bytes, header.tensors)?;
-            if used != AccessUsed::Mapped {
-                self.access = used;
+            if contents.used != AccessUsed::Mapped {
+                self.access = contents.used.clone();
             }
+            self.add_part(contents, header.tensors)?;
         }
         split.check_tensors(self.tensors.len(), &self.name)
     }
@@ -167,7 +162,7 @@ impl File {
     /// Length of the file in bytes; of a split model, all parts together.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.len() as u64).sum()
+        self.parts.iter().map(|part| part.bytes.len() as u64).sum()
     }
 
     /// Bytes of all tensors together, without header and padding.
@@ -222,12 +217,21 @@ impl File {
         // Equality includes position and size, which are checked against the file.
         match self.tensor_opt(&info.name) {
             Some(own) if own == info => {
-                Ok(self.parts[own.part].slice(own.start..own.start + own.len_bytes))
+                Ok(self.parts[own.part].bytes.slice(own.start..own.start + own.len_bytes))
             }
             _ => Err(Error::ForeignTensor {
                 file: Arc::clone(&self.name),
                 tensor: (&*info.name).into(),
             }),
+        }
+    }
+
+    /// Says that the bytes of a tensor are not needed soon. If the file is mapped, their whole
+    /// pages leave this process's memory; a later access reads them from the file again. For a
+    /// loader that has made a copy in a layout of its own.
+    pub fn release(&self, info: &TensorInfo) {
+        if self.tensor_opt(&info.name) == Some(info) {
+            self.parts[info.part].release(info.start..info.start + info.len_bytes);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! File contents as [`Bytes`]: mapped where possible, read otherwise.
 //!
-//! The crate's only `unsafe` block is here. What cannot be prevented: if another process shortens
+//! The crate's only `unsafe` blocks are here. What cannot be prevented: if another process shortens
 //! a mapped file, touching the lost pages raises `SIGBUS` and ends this process, and if it rewrites
 //! the file, tensor bytes change under the reader. Model files are normally replaced by renaming,
 //! which is harmless. Where that cannot be relied on, [`Access::Read`] takes a private copy.
@@ -10,6 +10,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,12 +75,71 @@ impl fmt::Display for AccessUsed {
     }
 }
 
+/// The bytes of one file, and where they came from.
+#[derive(Debug, Clone)]
+pub(crate) struct Contents {
+    pub(crate) bytes: Bytes,
+    pub(crate) used: AccessUsed,
+    /// The map under `bytes`, if there is one.
+    map: Option<Arc<Mmap>>,
+}
+
+/// Lets `Bytes` share a map.
+struct Shared(Arc<Mmap>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Contents {
+    /// Bytes that the caller has in memory.
+    pub(crate) fn given(bytes: Bytes) -> Self {
+        Self { bytes, used: AccessUsed::Given, map: None }
+    }
+
+    fn read(bytes: Bytes, used: AccessUsed) -> Self {
+        Self { bytes, used, map: None }
+    }
+
+    fn mapped(map: Mmap) -> Self {
+        let map = Arc::new(map);
+        let bytes = Bytes::from_owner(Shared(Arc::clone(&map)));
+        Self { bytes, used: AccessUsed::Mapped, map: Some(map) }
+    }
+
+    /// Takes the whole pages inside `range` out of this process's memory. A later access reads
+    /// them from the file again. Does nothing for bytes that are not mapped.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        let Some(map) = &self.map else { return };
+        // The largest page of the platforms in use: whole pages of this size are whole pages.
+        const PAGE_BYTES: usize = 64 << 10;
+        let start = range.start.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES);
+        let end = range.end.min(self.bytes.len()) / PAGE_BYTES * PAGE_BYTES;
+        if start < end {
+            drop_pages(map, start, end - start);
+        }
+    }
+}
+
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "advice that drops pages")]
+fn drop_pages(map: &Mmap, start: usize, len: usize) {
+    // SAFETY: the map is read-only and was never written through, so a dropped page comes back
+    // from the file with the bytes it had; that other processes leave the file alone is the
+    // condition under which it is mapped at all. The range lies inside the map.
+    let advised =
+        unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len) };
+    // It is advice: if it is refused, the pages stay.
+    let _ = advised;
+}
+
+#[cfg(not(unix))]
+fn drop_pages(_map: &Mmap, _start: usize, _len: usize) {}
+
 /// Opens `path` and gives its contents.
-pub(crate) fn contents(
-    path: &Path,
-    name: &Arc<str>,
-    access: Access,
-) -> Result<(Bytes, AccessUsed), Error> {
+pub(crate) fn contents(path: &Path, name: &Arc<str>, access: Access) -> Result<Contents, Error> {
     // A pipe or device is refused before it is opened, because opening can block for ever.
     let meta = fs::metadata(path).map_err(|e| Error::io(name, "open", &e))?;
     if !meta.is_file() {
@@ -87,10 +147,10 @@ pub(crate) fn contents(
     }
     let file = fs::File::open(path).map_err(|e| Error::io(name, "open", &e))?;
     match access {
-        Access::Read => Ok((read(file, name)?, AccessUsed::ReadAsAsked)),
+        Access::Read => Ok(Contents::read(read(file, name)?, AccessUsed::ReadAsAsked)),
         Access::Mmap => {
             let map = map(&file).map_err(|e| Error::io(name, "map", &e))?;
-            Ok((Bytes::from_owner(map), AccessUsed::Mapped))
+            Ok(Contents::mapped(map))
         }
         Access::Auto => map_or_read(file, name, map),
     }
@@ -101,12 +161,12 @@ fn map_or_read(
     file: fs::File,
     name: &Arc<str>,
     map: fn(&fs::File) -> io::Result<Mmap>,
-) -> Result<(Bytes, AccessUsed), Error> {
+) -> Result<Contents, Error> {
     match map(&file) {
-        Ok(map) => Ok((Bytes::from_owner(map), AccessUsed::Mapped)),
+        Ok(map) => Ok(Contents::mapped(map)),
         Err(e) => {
             let reason = e.to_string().into();
-            Ok((read(file, name)?, AccessUsed::ReadAsFallback { reason }))
+            Ok(Contents::read(read(file, name)?, AccessUsed::ReadAsFallback { reason }))
         }
     }
 }
@@ -140,9 +200,24 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let refuse = |_: &fs::File| Err(io::Error::other("no maps today"));
         let file = fs::File::open(path).unwrap();
-        let (bytes, used) = map_or_read(file, &path.into(), refuse).unwrap();
+        let Contents { bytes, used, .. } = map_or_read(file, &path.into(), refuse).unwrap();
         assert_eq!(bytes, fs::read(path).unwrap());
         assert_eq!(used, AccessUsed::ReadAsFallback { reason: "no maps today".into() });
         assert_eq!(used.to_string(), "read into memory, because mapping failed: no maps today");
+    }
+
+    /// Resident bytes cannot be asserted on every system; that the data survives can.
+    #[test]
+    fn released_pages_come_back_with_the_same_bytes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/assets/austen-q8_0.gguf");
+        let contents = contents(Path::new(path), &path.into(), Access::Mmap).unwrap();
+        let want = fs::read(path).unwrap();
+        let len = want.len();
+        assert_eq!(contents.bytes, want);
+        for range in [0..len, 1..len - 1, 0..0, 5..70_000, len..usize::MAX, 0..usize::MAX] {
+            contents.release(range);
+            assert_eq!(contents.bytes, want);
+        }
+        Contents::given(Bytes::from(want)).release(0..len);
     }
 }
