@@ -253,3 +253,23 @@ fn an_interrupted_conversion_leaves_nothing_behind() {
     assert_eq!(names(&folder), ["in.gguf"]);
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// The system refuses to write on: the old file stays, the new one is removed.
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_grow_is_an_error() {
+    let folder = folder("full");
+    let (asset, out) = (asset(), folder.join("out.gguf"));
+    std::fs::write(&out, b"precious").unwrap();
+    // Without the signal that comes with it, a write beyond the limit fails as on a full disk.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 1000; exec {} quantize {} {} --to q4_0 --requantize",
+        env!("CARGO_BIN_EXE_fucina"),
+        text(&asset),
+        text(&out),
+    );
+    let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    common::Done::from(output).failed(1, &["out.gguf", "could not write"]);
+    assert_eq!(names(&folder), ["out.gguf"]);
+    assert_eq!(std::fs::read(&out).unwrap(), b"precious");
+}

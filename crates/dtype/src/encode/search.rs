@@ -259,3 +259,6 @@ pub(crate) fn requantize(
         *quant = stored(l - least);
     }
 }
+
+#[cfg(test)]
+mod tests;
