@@ -273,3 +273,43 @@ fn a_file_that_cannot_grow_is_an_error() {
     assert_eq!(names(&folder), ["out.gguf"]);
     assert_eq!(std::fs::read(&out).unwrap(), b"precious");
 }
+
+#[test]
+fn a_split_model_becomes_one_file() {
+    let folder = folder("split");
+    let part = |number: u16| folder.join(format!("in-{:05}-of-00002.gguf", number + 1));
+    for number in 0..2_u16 {
+        let mut writer = Writer::new();
+        writer.set("general.architecture", "llama").unwrap();
+        for (key, value) in [("no", number), ("count", 2), ("tensors.count", 2)] {
+            writer.set(&format!("split.{key}"), value).unwrap();
+        }
+        let name = format!("blk.{number}.attn_q.weight");
+        writer.tensor(&name, DType::F32, &[256, 2], f32s([0.5; 512])).unwrap();
+        writer.save(part(number)).unwrap();
+    }
+    let (first, second, out) = (part(0), part(1), folder.join("out.gguf"));
+    let done = call(&["quantize", text(&first), text(&second), "--to", "q4_0"]);
+    done.failed(2, &["is the input"]);
+    call(&["quantize", text(&first), text(&out), "--to", "q4_0"]).ok();
+    let quantized = File::open(&out).unwrap();
+    assert_eq!((quantized.parts(), quantized.tensors().len()), (1, 2));
+    assert!(quantized.metadata().iter().all(|(key, _)| !key.starts_with("split.")));
+}
+
+/// Tensors are converted in batches; the element is counted from the start of the tensor.
+#[test]
+fn a_value_deep_inside_a_tensor_is_named_by_its_place() {
+    let folder = folder("deep");
+    let (input, out) = (folder.join("in.gguf"), folder.join("out.gguf"));
+    let mut data = f32s([0.5; 1 << 20]);
+    data[4 * 900_000..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "llama").unwrap();
+    writer.tensor("blk.0.attn_q.weight", DType::F32, &[1024, 1024], data).unwrap();
+    writer.save(&input).unwrap();
+    for threads in ["1", "3"] {
+        let args = ["quantize", text(&input), text(&out), "--to", "q8_0", "--threads", threads];
+        call(&args).failed(3, &["`blk.0.attn_q.weight`", "element 900000 is NaN"]);
+    }
+}

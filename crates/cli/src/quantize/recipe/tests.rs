@@ -125,14 +125,13 @@ fn each_mix_spends_its_bits_where_it_says() {
     let numbers =
         [("block_count", 16), ("attention.head_count", 8), ("attention.head_count_kv", 2)];
     let file = file("llama", &numbers, &tensors);
-    let more = "6666666666666666".len();
     let row = |recipe, part: &str| -> String {
         let types = types(&file, recipe, false);
         let digit = |layer| {
             let dtype = type_of(&types, &format!("blk.{layer}.{part}.weight"));
             dtype.name().chars().nth(1).unwrap()
         };
-        (0..more).map(digit).collect()
+        (0..16).map(digit).collect()
     };
     for (recipe, v, output, down, q) in [
         (Recipe::Q2K, "4".repeat(16), "3".repeat(16), "3".repeat(16), "2".repeat(16)),
