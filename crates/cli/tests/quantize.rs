@@ -302,7 +302,7 @@ fn a_split_model_becomes_one_file() {
 fn a_value_deep_inside_a_tensor_is_named_by_its_place() {
     let folder = folder("deep");
     let (input, out) = (folder.join("in.gguf"), folder.join("out.gguf"));
-    let mut data = f32s([0.5; 1 << 20]);
+    let mut data = f32s(std::iter::repeat_n(0.5, 1 << 20));
     data[4 * 900_000..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
     let mut writer = Writer::new();
     writer.set("general.architecture", "llama").unwrap();
