@@ -292,6 +292,65 @@ fn hugging_face_tokenizers_give_the_same_ids() {
     }
 }
 
+const KINDS: [TokenType; 7] = [
+    TokenType::Undefined,
+    TokenType::Normal,
+    TokenType::Unknown,
+    TokenType::Control,
+    TokenType::UserDefined,
+    TokenType::Unused,
+    TokenType::Byte,
+];
+
+/// What a text keeps whatever becomes of its spaces.
+fn without_spaces(text: &str) -> String {
+    text.replace([' ', '\u{2581}'], "")
+}
+
+#[test]
+fn whatever_is_accepted_loses_nothing_but_the_kind_of_space() {
+    const SCORES: [f32; 8] =
+        [0.0, -0.0, -1.0, 1e38, f32::INFINITY, f32::NEG_INFINITY, 1e-45, f32::MIN];
+    let mut rng = Rng::new(29);
+    let (mut built, mut refused, mut encoded) = (0, 0, 0);
+    for _ in 0..600 {
+        let mut owned = if rng.below(4) > 0 { Owned::base() } else { Owned::default() };
+        owned.space_prefix = rng.below(2) > 0;
+        for _ in 0..rng.below(14) {
+            let text = random_text(&mut rng, 4).replace('c', "\u{2581}");
+            // Rarely of the type byte, which few texts fit.
+            let kinds = if rng.below(8) > 0 { 6 } else { 7 };
+            let kind = KINDS[rng.below(kinds)];
+            let score = if rng.below(200) > 0 { SCORES[rng.below(8)] } else { f32::NAN };
+            owned.add(&text, kind, score);
+        }
+        let id = |rng: &mut Rng| (rng.below(3) == 0).then(|| u32::try_from(rng.below(300)).ok())?;
+        let bos = id(&mut rng);
+        let Ok((tokenizer, _)) = Tokenizer::new(&Vocab { bos, eos: None, ..owned.vocab() }) else {
+            refused += 1;
+            continue;
+        };
+        built += 1;
+        for _ in 0..8 {
+            let text = random_text(&mut rng, 60).replace('b', "\u{2581}");
+            for special in [Special::Parse, Special::Plain] {
+                let Ok(ids) = tokenizer.encode(&text, special, Bos::Never) else { continue };
+                encoded += 1;
+                let shown = show(&tokenizer, &ids);
+                assert_eq!(without_spaces(&shown), without_spaces(&text), "{text:?}: {owned:?}");
+                if !owned.space_prefix && special == Special::Plain {
+                    assert_eq!(shown, text.replace('\u{2581}', " "), "{text:?}: {owned:?}");
+                }
+                if special == Special::Plain {
+                    assert!(!ids.iter().any(|&id| tokenizer.is_control(id)), "{text:?}: {owned:?}");
+                }
+            }
+        }
+    }
+    // The test is worth something only if both ways are taken often.
+    assert!(built > 250 && refused > 50 && encoded > 2500, "{built} {refused} {encoded}");
+}
+
 #[test]
 fn every_byte_has_its_token_both_ways() {
     let owned = Owned::base();
