@@ -7,6 +7,9 @@
 //! deviation on each side, and `sqrt(2)` times as much between two sides: 7.3 %. That is the bound
 //! of the rms; the largest of about 300 differences may be four times as much.
 //!
+//! Most of what is seen is the other side's: with all weights decoded to f16, where ours rounds no
+//! activation, the rms is 6.0 % and 4.0 % on the two prompts, against 7.1 % and 4.1 %.
+//!
 //! Which id is best has to agree where the margin is more than what the two logits may move
 //! towards each other: `sqrt(2)` times the largest difference that is allowed.
 
