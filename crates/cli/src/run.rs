@@ -26,6 +26,9 @@ use record::Record;
 /// Tokens that the embedded model generates unless told otherwise: it hardly ever ends a text.
 const EMBEDDED_TOKENS: usize = 128;
 
+/// Largest prompt that is read from standard input. The longest contexts hold a few megabytes.
+const STDIN_LIMIT_BYTES: u64 = 256 << 20;
+
 /// Runs the command. `start` is when the program started.
 pub(crate) fn run(args: &RunArgs, start: Instant) -> anyhow::Result<Exit> {
     signals::install()?;
@@ -102,7 +105,15 @@ fn words(words: &[OsString]) -> anyhow::Result<(Source, &OsString)> {
 fn read_prompt(word: &OsString) -> anyhow::Result<String> {
     let text = if word == "-" {
         let mut bytes = Vec::new();
-        io::stdin().lock().read_to_end(&mut bytes).context("could not read standard input")?;
+        let stdin = io::stdin().lock();
+        stdin
+            .take(STDIN_LIMIT_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .context("could not read standard input")?;
+        if bytes.len() as u64 > STDIN_LIMIT_BYTES {
+            let message = "standard input has more than 256 MiB, which no context holds";
+            return Err(Failure::input(message).into());
+        }
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             Failure::input(format!(

@@ -173,7 +173,7 @@ fn map_or_read(
 
 #[expect(unsafe_code, reason = "the crate's one memory map")]
 fn map(file: &fs::File) -> io::Result<Mmap> {
-    // SAFETY: the map is private and read-only, and nothing in this process writes to the file.
+    // SAFETY: the map is shared and read-only, and nothing in this process writes to the file.
     // Other processes must leave a mapped model alone; the module comment says what happens
     // otherwise, and `Access::Read` is offered for that case.
     unsafe { Mmap::map(file) }

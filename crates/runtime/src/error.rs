@@ -1,6 +1,6 @@
 //! What can go wrong in a tensor call.
 
-use fucina_accel::{AllocError, CallError, DeviceError, Shape, StorageError};
+use fucina_accel::{AllocError, CallError, DeviceError, OperandError, Shape, StorageError};
 use fucina_dtype::DType;
 
 /// Shorthand for a tensor result.
@@ -105,6 +105,14 @@ pub enum Error {
     /// The seam refuses the call.
     #[error(transparent)]
     Call(Box<CallError>),
+    /// The seam refuses a view as an operand.
+    #[error("{op}: {error}")]
+    Operand {
+        /// The op.
+        op: &'static str,
+        /// What is wrong with the view.
+        error: Box<OperandError>,
+    },
     /// The seam refuses to hand out the bytes.
     #[error(transparent)]
     Storage(Box<StorageError>),

@@ -48,8 +48,14 @@ impl KvCache {
     ///
     /// # Errors
     ///
-    /// Fails without memory.
+    /// Fails without room for a position, or without memory.
     pub fn new(rt: &Runtime, shape: KvShape) -> Result<Self> {
+        if shape.capacity == 0 || shape.bytes().is_none() {
+            return Err(Error::CacheFull {
+                capacity: shape.capacity,
+                wanted: shape.capacity.max(1),
+            });
+        }
         let half = |dim| rt.empty(DType::F16, &[shape.capacity, shape.kv_heads, dim], "kv_cache");
         let layer = |_| Ok((half(shape.k_dim)?, half(shape.v_dim)?));
         let layers = (0..shape.layers).map(layer).collect::<Result<_>>()?;

@@ -114,7 +114,7 @@ impl DynTensor {
     /// The view as an operand of a call.
     pub(crate) fn operand(&self, op: &'static str) -> Result<Operand<'_>> {
         Operand::new(&self.storage, self.dtype, self.offset_bytes(), &self.shape, &self.strides)
-            .map_err(|_| Error::Shape { op, shape: self.shape, why: "the view leaves its storage" })
+            .map_err(|error| Error::Operand { op, error: Box::new(error) })
     }
 
     fn offset_bytes(&self) -> usize {
@@ -280,7 +280,7 @@ impl DynTensor {
         let Some(dims) = Shape::new(shape) else {
             return Err(Error::Shape { op, shape: self.shape, why: "more than four axes" });
         };
-        if dims.elems() != Some(self.len()) {
+        if dims.elems() != Some(self.len()) || dims.dense_strides().is_none() {
             let why = "the number of elements differs";
             return Err(Error::Shapes { op, lhs: self.shape, rhs: dims, why });
         }
@@ -334,7 +334,8 @@ impl DynTensor {
         let mut shape = self.shape;
         shape[axis] = len;
         // An empty view keeps the offset, so that it stays inside the storage.
-        let offset = if len == 0 { self.offset } else { self.offset + start * self.strides[axis] };
+        let empty = shape.contains(&0);
+        let offset = if empty { self.offset } else { self.offset + start * self.strides[axis] };
         Ok(self.view(shape, self.strides, offset))
     }
 

@@ -119,8 +119,11 @@ impl Team {
     ///
     /// # Panics
     ///
-    /// Resumes the first panic of a task, after the region is over.
+    /// Panics if there are more than `isize::MAX` tasks. Resumes the first panic of a task, after
+    /// the region is over.
     pub fn run(&self, tasks: usize, task: impl Fn(usize) + Sync) {
+        // Each thread may move the cursor once past the end; it must not wrap.
+        assert!(isize::try_from(tasks).is_ok(), "{tasks} tasks are too many");
         let region = match self.region.try_lock() {
             Ok(region) => Some(region),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -350,7 +353,13 @@ impl Shared {
             let task = unsafe { &*job.run };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.claim(task, job.tasks))) {
                 self.cursor.store(job.tasks, SeqCst);
-                lock(&self.panic).get_or_insert(payload);
+                let mut first = lock(&self.panic);
+                match &*first {
+                    None => *first = Some(payload),
+                    // Dropping it would run code of the task, which may panic again, and this
+                    // worker must leave the region.
+                    Some(_) => std::mem::forget(payload),
+                }
             }
             self.leave();
         }

@@ -93,3 +93,39 @@ fn a_team_that_has_gone_to_sleep_wakes_up() {
         assert_eq!(sum.load(SeqCst), 64);
     }
 }
+
+/// A payload whose destructor panics must not keep a worker in the region.
+#[test]
+fn payloads_that_panic_when_dropped_do_not_hang_the_team() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("dropped");
+            }
+        }
+    }
+    let team = Team::new(4);
+    for _ in 0..20 {
+        let barrier = std::sync::Barrier::new(team.threads());
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            team.run(team.threads(), |_| {
+                barrier.wait();
+                std::panic::panic_any(Bomb);
+            });
+        }));
+        // The caller's own payload; dropping it is the caller's business.
+        std::mem::forget(result);
+    }
+    let sum = AtomicUsize::new(0);
+    team.run(10, |index| {
+        sum.fetch_add(index, SeqCst);
+    });
+    assert_eq!(sum.load(SeqCst), 45);
+}
+
+#[test]
+#[should_panic(expected = "are too many")]
+fn a_region_of_more_tasks_than_the_cursor_counts_is_refused() {
+    Team::new(2).run(usize::MAX, |_| ());
+}

@@ -7,7 +7,9 @@
     reason = "a test: small numbers, and a panic is a failure"
 )]
 
-use fucina_runtime::{DType, DynTensor, Error, Runtime};
+use fucina_runtime::{
+    DType, DynTensor, Error, KvCache, KvShape, RopeConfig, RopeTable, Runtime, Scaling,
+};
 use half::f16;
 
 fn rt() -> Runtime {
@@ -119,4 +121,32 @@ fn mapped_bytes_of_any_alignment_can_be_used() {
         assert_eq!(x.scale(2.0).unwrap().to_vec().unwrap(), [2.0, 4.0, 6.0]);
         assert_eq!(x.matmul_t(&x).unwrap().item().unwrap(), 14.0);
     }
+}
+
+/// Found by reading: each of these left its storage, panicked or looped.
+#[test]
+fn views_without_elements_stay_inside_their_storage() {
+    let rt = rt();
+    let empty = rt.zeros(DType::F32, &[0, 5]).unwrap();
+    let part = empty.narrow(1, 3, 2).unwrap();
+    assert_eq!(part.data::<f32>().unwrap(), []);
+    assert_eq!(part.copy().unwrap().shape(), [0, 2]);
+    assert_eq!(part.scale(2.0).unwrap().shape(), [0, 2]);
+    assert_eq!(part.softmax(1.0).unwrap().shape(), [0, 2]);
+    assert_eq!(part.top_k(1).unwrap().0.shape(), [0, 1]);
+    assert_eq!(part.matmul_t(&part).unwrap().shape(), [0, 0]);
+    let none = rt.zeros(DType::F32, &[0]).unwrap();
+    assert!(none.reshape(&[usize::MAX, 2, 0]).is_err());
+    let wide = rt.zeros(DType::F32, &[0, 1 << 59]).unwrap();
+    assert_eq!(wide.top_k(1 << 59).unwrap().0.shape(), [0, 1 << 59]);
+    let tall = rt.zeros(DType::F32, &[1 << 62, 0]).unwrap();
+    assert_eq!(DynTensor::concat(&[&tall, &tall], 1).unwrap().shape(), [1 << 62, 0]);
+    let blocks = rt.zeros(DType::Q4_K, &[5, 0]).unwrap();
+    let product = rt.zeros(DType::F32, &[2, 0]).unwrap().matmul_t(&blocks).unwrap();
+    assert_eq!(product.to_vec().unwrap(), [0.0; 10]);
+    let config =
+        RopeConfig { dims: 1 << 40, base: 1e4, freq_factors: None, scaling: Scaling::None };
+    RopeTable::new(&rt, &config, &[]).unwrap();
+    let shape = KvShape { layers: usize::MAX, capacity: 0, kv_heads: 1, k_dim: 1, v_dim: 1 };
+    assert!(matches!(KvCache::new(&rt, shape), Err(Error::CacheFull { .. })));
 }

@@ -299,7 +299,9 @@ impl RopeTable {
         }
         let mut cos = rt.empty(fucina_dtype::DType::F32, &[positions.len(), pairs], "rope")?;
         let mut sin = rt.empty(fucina_dtype::DType::F32, &[positions.len(), pairs], "rope")?;
-        rope::angles(config, positions, cos.data_mut()?, sin.data_mut()?);
+        if !cos.is_empty() {
+            rope::angles(config, positions, cos.data_mut()?, sin.data_mut()?);
+        }
         Ok(Self { cos, sin })
     }
 }

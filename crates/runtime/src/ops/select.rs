@@ -58,6 +58,9 @@ impl DynTensor {
         let rt = x.runtime();
         let mut values = rt.empty(DType::F32, &shape, op)?;
         let mut places = rt.empty(DType::I32, &shape, op)?;
+        if values.is_empty() {
+            return Ok((values, places));
+        }
         let (v, p) = (values.data_mut::<f32>()?, places.data_mut::<i32>()?);
         let rows = v.chunks_exact_mut(k.max(1)).zip(p.chunks_exact_mut(k.max(1)));
         let mut best = vec![(0, 0.0); k];
@@ -115,6 +118,9 @@ impl DynTensor {
         let parts = parts.iter().map(|part| part.contiguous()).collect::<Result<Vec<_>>>()?;
         let outer: usize = shape[..axis].iter().product();
         let mut out = first.runtime().empty(first.dtype(), &shape, op)?;
+        if out.is_empty() {
+            return Ok(out);
+        }
         let dst = out.bytes_mut(op)?;
         let mut at = 0;
         for index in 0..outer {
