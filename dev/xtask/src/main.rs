@@ -66,6 +66,8 @@ enum Command {
     },
     /// Run the tests of the lower crates under Miri, where it is installed
     Miri,
+    /// Run the command on emulated processors without AVX, and without AVX-512
+    OldCpus,
 }
 
 fn main() -> ExitCode {
@@ -91,5 +93,6 @@ fn run(command: Command) -> Result<()> {
         Command::Fuzz { seconds } => tools::fuzz(seconds),
         Command::Sanitize { which } => tools::sanitize(which),
         Command::Miri => tools::miri(),
+        Command::OldCpus => tools::old_cpus(),
     }
 }

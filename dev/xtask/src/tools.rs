@@ -1,6 +1,8 @@
 //! Checks that need another build: loom, sanitizers, Miri, fuzzing. One command each.
 
-use anyhow::{Result, bail, ensure};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::process::{self, HOST, Tests, cargo, target_dir, works};
@@ -118,6 +120,41 @@ pub(crate) fn miri() -> Result<()> {
         // Reading golden files needs the real file system.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation");
     println!("miri: {}", process::run_tests(&mut command)?.summary());
+    Ok(())
+}
+
+/// Processors to emulate, and the kernels that the command must choose on them.
+const OLD_CPUS: &[(&str, &str)] = &[("Nehalem", "scalar"), ("Haswell", "avx2")];
+
+/// Runs the release binary on emulated processors without newer instructions: a kernel that does
+/// not ask first would end it.
+pub(crate) fn old_cpus() -> Result<()> {
+    let emulator = "qemu-x86_64-static";
+    if !works(emulator, &["--version"]) {
+        bail!("NOTHING WAS CHECKED: {emulator} is not installed (Debian's qemu-user-static)");
+    }
+    let target = target_dir("release-x86-64");
+    process::run(cargo("build --release -p fucina-cli").env("CARGO_TARGET_DIR", &target))?;
+    let program = target.join("release/fucina");
+    let mut texts = Vec::new();
+    for (cpu, kernels) in OLD_CPUS {
+        let output = Command::new(emulator)
+            .args(["-cpu", cpu])
+            .arg(&program)
+            .args(["run", "It is a truth", "-n", "12", "--greedy"])
+            .env_remove("FUCINA_CPU_ISA")
+            .output()
+            .context("cannot start the emulator")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() || !said.contains(&format!("cpu {kernels},")) {
+            bail!("{cpu}: {}, {kernels} kernels expected: {}", output.status, said.trim());
+        }
+        texts.push(output.stdout);
+    }
+    if texts.iter().any(|text| *text != texts[0] || text.is_empty()) {
+        bail!("the emulated processors write different texts");
+    }
+    println!("old-cpus: {} emulated processors write the same text", OLD_CPUS.len());
     Ok(())
 }
 
