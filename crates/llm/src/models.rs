@@ -10,7 +10,7 @@ pub(crate) mod qwen3;
 use fucina_runtime::{KvCache, Runtime, Tensor};
 
 use crate::error::Result;
-use blocks::{Layer, Stack, Token, Vocab};
+use blocks::{Token, Vocab};
 
 /// A loaded network.
 pub(crate) trait Decoder: Send + Sync {
@@ -22,16 +22,4 @@ pub(crate) trait Decoder: Send + Sync {
         cache: &mut KvCache,
         rows: usize,
     ) -> Result<Tensor<(Token, Vocab)>>;
-}
-
-impl<L: Layer> Decoder for Stack<L> {
-    fn forward(
-        &self,
-        rt: &Runtime,
-        tokens: &[u32],
-        cache: &mut KvCache,
-        rows: usize,
-    ) -> Result<Tensor<(Token, Vocab)>> {
-        Self::forward(self, rt, tokens, cache, rows)
-    }
 }

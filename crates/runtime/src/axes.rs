@@ -293,7 +293,11 @@ impl<A: Axes> Tensor<A> {
     }
 
     /// See [`DynTensor::is_ready`].
-    pub fn is_ready(&self) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn is_ready(&self) -> Result<bool> {
         self.inner.is_ready()
     }
 

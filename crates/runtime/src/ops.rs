@@ -38,11 +38,11 @@ pub(crate) fn run(
     let (shape, bytes) = (call.out_shape()?, call.out_bytes()?);
     let mut out = rt.pool().take(bytes)?;
     let mut outcome = Outcome::Cpu { reason: CpuReason::NoProvider };
-    for provider in rt.providers() {
-        let query = query(call, &provider.device());
+    for (provider, device) in rt.offers() {
+        let query = query(call, device);
         outcome = match route::decide(&query, rt.config().offload, rt.gates()) {
             Route::Cpu(reason) => Outcome::Cpu { reason },
-            Route::Offload => match accel::submit(provider.as_ref(), call, out) {
+            Route::Offload => match accel::submit(provider, call, out) {
                 Ok(storage) => {
                     let provider = provider.name();
                     rt.trace().record(Decision::new(call, Outcome::Offloaded { provider }));

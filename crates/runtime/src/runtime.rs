@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fucina_accel::{MAX_RANK, Pool, PoolConfig, Provider, Shape, Storage, Trace};
+use fucina_accel::{DeviceInfo, MAX_RANK, Pool, PoolConfig, Provider, Shape, Storage, Trace};
 use fucina_dtype::DType;
 use fucina_kernels::isa::Isa;
 
@@ -30,6 +30,8 @@ struct Inner {
     team: Team,
     isa: Isa,
     providers: Vec<Arc<dyn Provider>>,
+    /// What each provider says of its device, asked once.
+    devices: Vec<DeviceInfo>,
     config: Config,
     gates: Gates,
     trace: Arc<Trace>,
@@ -107,6 +109,7 @@ impl Builder {
             pool: Pool::new(pool),
             team: Team::new(threads),
             isa,
+            devices: providers.iter().map(|provider| provider.device()).collect(),
             providers,
             gates: Gates::new(config.gates.clone()),
             trace,
@@ -162,6 +165,11 @@ impl Runtime {
     /// The accelerators, in the order in which calls are offered.
     pub fn providers(&self) -> &[Arc<dyn Provider>] {
         &self.0.providers
+    }
+
+    /// The accelerators with their devices.
+    pub(crate) fn offers(&self) -> impl Iterator<Item = (&dyn Provider, &DeviceInfo)> {
+        self.0.providers.iter().map(AsRef::as_ref).zip(&self.0.devices)
     }
 
     /// The knobs in force.

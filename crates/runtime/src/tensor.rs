@@ -52,7 +52,7 @@ impl std::fmt::Debug for DynTensor {
         f.debug_struct("DynTensor")
             .field("dtype", &self.dtype)
             .field("shape", &self.shape)
-            .field("ready", &self.is_ready())
+            .field("ready", &self.storage.is_ready())
             .finish_non_exhaustive()
     }
 }
@@ -123,8 +123,17 @@ impl DynTensor {
     }
 
     /// Reports, without blocking, whether a host read would not wait for a device.
-    pub fn is_ready(&self) -> bool {
-        self.storage.is_ready()
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault of the device command that should have produced the bytes, if it is
+    /// known by now.
+    pub fn is_ready(&self) -> Result<bool> {
+        if !self.storage.is_ready() {
+            return Ok(false);
+        }
+        let fault = self.storage.writer().and_then(|writer| writer.fault());
+        fault.map_or(Ok(true), |fault| Err(fault.into()))
     }
 
     /// Blocks until the command that produces the bytes is done. Copies nothing to the host.

@@ -125,7 +125,7 @@ fn r05_the_host_waits_only_where_it_reads() {
     let y = x.matmul_t(&x).unwrap();
     let z = y.scale(2.0).unwrap().add(&y).unwrap();
     let view = z.narrow(0, 1, 1).unwrap();
-    assert!(!z.is_ready() && !view.is_ready());
+    assert!(!z.is_ready().unwrap() && !view.is_ready().unwrap());
     // An input can be read while the device reads it, and dropping a handle does not wait.
     assert_eq!(x.to_vec().unwrap(), [1.0, 2.0, 3.0, 4.0]);
     drop((x, y));
@@ -134,7 +134,7 @@ fn r05_the_host_waits_only_where_it_reads() {
     assert!(!reader.is_finished());
     provider.resume();
     assert_eq!(reader.join().unwrap().unwrap(), [33.0, 75.0]);
-    assert!(z.is_ready(), "a read through one view is a read for all");
+    assert!(z.is_ready().unwrap(), "a read through one view is a read for all");
 }
 
 #[test]
@@ -173,6 +173,8 @@ fn r07_a_fault_reaches_what_depends_on_it_and_nothing_else() {
         };
         assert_eq!((*provider, *op), ("reference", "scale"));
         assert!(error.to_string().contains("[1, 2]"), "{error}");
+        assert_eq!(bad.is_ready().unwrap_err(), error);
+        assert_eq!(bad.wait().unwrap_err(), error);
     }
     assert!(child.and_then(|child| child.to_vec()).is_err());
     assert_eq!(good.to_vec().unwrap(), [2.0, 4.0]);

@@ -8,6 +8,7 @@ use fucina_runtime::{
 
 use crate::error::{Error, Result};
 use crate::loader::Loader;
+use crate::models::Decoder;
 
 axes! {
     /// Tokens of one forward pass.
@@ -340,7 +341,7 @@ fn scaling(loader: &Loader<'_>, sizes: &Sizes) -> Result<Scaling> {
     }
 }
 
-/// A stack of equal layers between the ends, which is what all families here are.
+/// A layer of a [`Stack`].
 pub(crate) trait Layer: Sized + Send + Sync {
     /// Loads layer `block`, such as `blk.3`.
     fn load(loader: &Loader<'_>, sizes: &Sizes, block: &str) -> Result<Self>;
@@ -362,7 +363,7 @@ pub(crate) struct Place<'a> {
     pub(crate) eps: f32,
 }
 
-/// A model of layers `L`.
+/// A stack of equal layers between the ends, which is what most families are.
 pub(crate) struct Stack<L> {
     ends: Ends,
     layers: Vec<L>,
@@ -381,9 +382,10 @@ impl<L: Layer> Stack<L> {
             sizes: *sizes,
         })
     }
+}
 
-    /// Runs `tokens` after those in the cache. Returns the logits of the last `rows` of them.
-    pub(crate) fn forward(
+impl<L: Layer> Decoder for Stack<L> {
+    fn forward(
         &self,
         rt: &Runtime,
         tokens: &[u32],
