@@ -8,7 +8,7 @@ mod report;
 
 use std::time::Instant;
 
-use fucina::llm::{Model, Session};
+use fucina::llm::{Model, Session, SessionOptions};
 
 use crate::args::BenchArgs;
 use crate::exit::{Exit, Failure};
@@ -102,7 +102,8 @@ fn plan(args: &BenchArgs, context: usize) -> anyhow::Result<Vec<(usize, Vec<Test
 
 /// Nanoseconds of each round.
 fn measure(model: &Model, test: Test, depth: usize, args: &BenchArgs) -> anyhow::Result<Vec<u64>> {
-    let mut session = model.session(Some(depth + test.tokens()))?;
+    let mut session =
+        model.session(&SessionOptions::default().context(Some(depth + test.tokens())))?;
     let vocab = model.tokenizer().vocab_size();
     let before = tokens(depth, vocab, 1);
     let tokens = tokens(test.tokens(), vocab, 2);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fucina::llm::sampler::Sampler;
 use fucina::llm::tokenizer::{Bos, Special};
-use fucina::llm::{self, DEFAULT_CONTEXT, Event, GenerateOptions, Model, generate};
+use fucina::llm::{self, DEFAULT_CONTEXT, Event, GenerateOptions, Model, SessionOptions, generate};
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
@@ -172,7 +172,8 @@ impl Job<'_> {
 
     fn generate(&self, mut sampler: Sampler) -> anyhow::Result<(Printer, llm::Generated)> {
         let args = self.args;
-        let mut session = self.model.session(Some(self.context()))?;
+        let mut session =
+            self.model.session(&SessionOptions::default().context(Some(self.context())))?;
         let mut printer = Printer { live: !args.json, ..Printer::default() };
         let options =
             GenerateOptions::default().max_tokens(self.max_tokens).ignore_end(args.ignore_eos);
@@ -203,7 +204,7 @@ impl Job<'_> {
         if let Some(error) = printer.error.take() {
             return Err(anyhow::Error::new(error).context("could not write to standard output"));
         }
-        Ok((printer, generated.map_err(with_advice)?))
+        Ok((printer, generated?))
     }
 
     /// Size of the context: what was asked for, or what is needed.
@@ -211,18 +212,6 @@ impl Job<'_> {
         let needed = self.ids.len().saturating_add(self.max_tokens.unwrap_or(0));
         let limit = self.model.info().context;
         self.args.ctx.unwrap_or_else(|| needed.max(DEFAULT_CONTEXT).min(limit))
-    }
-}
-
-/// Says what may be the matter if the arithmetic went wrong.
-fn with_advice(error: llm::Error) -> anyhow::Error {
-    let advice = matches!(error, llm::Error::Sample(_)).then_some(
-        "the model's arithmetic failed; look at its weights with `fucina inspect --check`",
-    );
-    let error = anyhow::Error::new(error);
-    match advice {
-        Some(advice) => error.context(advice),
-        None => error,
     }
 }
 

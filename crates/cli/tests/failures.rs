@@ -141,7 +141,7 @@ fn weights_that_are_not_numbers_fail_and_point_to_the_check() {
     bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     let path = file("nan-norm.gguf", &bytes);
     let done = call(&["run", &path, "x", "--no-echo"]);
-    done.failed(1, &["not a finite number", "inspect --check"]);
+    done.failed(1, &["after the output", "not finite", "inspect --check"]);
     let done = call(&["inspect", &path, "--check"]);
     assert_eq!(done.code, Some(3), "{done:?}");
     done.says(&["1 tensor", "nan-norm"]);

@@ -5,14 +5,14 @@
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
-//! use fucina::llm::{Event, GenerateOptions, Model, generate, sampler::{Sampler, SamplerConfig},
-//!     tokenizer::{Bos, Special}};
+//! use fucina::llm::{Event, GenerateOptions, Model, SessionOptions, generate,
+//!     sampler::{Sampler, SamplerConfig}, tokenizer::{Bos, Special}};
 //!
 //! let rt = fucina::runtime()?;
 //! let file = fucina::gguf::File::open("model.gguf")?;
 //! let model = Model::load(&rt, &file, &|_, _| ())?;
 //! let prompt = model.tokenizer().encode("Once upon a time", Special::Plain, Bos::Auto)?;
-//! let mut session = model.session(None)?;
+//! let mut session = model.session(&SessionOptions::default())?;
 //! let mut sampler = Sampler::new(SamplerConfig::default())?;
 //! let options = GenerateOptions::default().max_tokens(Some(64));
 //! generate(&mut session, &prompt, &mut sampler, &options, &mut |event| {

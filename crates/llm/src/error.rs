@@ -8,6 +8,27 @@ use crate::tokenizer;
 /// Shorthand for a result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// A part of a model, in the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The look-up of the tokens.
+    Embedding,
+    /// A layer, the first being 0, as in the names of its tensors.
+    Layer(usize),
+    /// The last norm and the product with the vocabulary.
+    Output,
+}
+
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Embedding => f.write_str("the embedding"),
+            Self::Layer(layer) => write!(f, "layer {layer}"),
+            Self::Output => f.write_str("the output"),
+        }
+    }
+}
+
 /// A model could not be loaded or run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -92,6 +113,15 @@ pub enum Error {
         wanted: usize,
         /// Largest size.
         limit: usize,
+    },
+    /// The arithmetic went wrong: a value is NaN or infinite.
+    #[error(
+        "the values after {stage} are not finite: the model's weights are damaged or too large; \
+         look at them with `fucina inspect --check`"
+    )]
+    NotFinite {
+        /// The first part of the model whose values are not finite.
+        stage: Stage,
     },
     /// The logits cannot be sampled from.
     #[error(transparent)]

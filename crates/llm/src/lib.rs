@@ -15,7 +15,7 @@ mod models;
 pub mod sampler;
 pub mod tokenizer;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, Stage};
 pub use generate::{Event, GenerateOptions, Generated, Stop, generate};
 pub use loader::Memory;
-pub use model::{DEFAULT_CONTEXT, Model, ModelInfo, Session, architectures};
+pub use model::{DEFAULT_CONTEXT, Model, ModelInfo, Session, SessionOptions, architectures};

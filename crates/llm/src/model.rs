@@ -1,12 +1,12 @@
 //! A loaded model, and sessions that run it.
 
 use fucina_gguf::File;
-use fucina_runtime::{KvCache, KvShape, Runtime};
+use fucina_runtime::{KvCache, KvShape, Runtime, Tensor};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Stage};
 use crate::loader::{Loader, Memory};
-use crate::models::blocks::Sizes;
-use crate::models::{self, Decoder};
+use crate::models::blocks::{Sizes, Token, Vocab};
+use crate::models::{self, Decoder, Pass};
 use crate::tokenizer::{Tokenizer, Warning as TokenizerWarning};
 
 type Load = fn(&Loader<'_>, &Sizes) -> Result<Box<dyn Decoder>>;
@@ -131,15 +131,14 @@ impl Model {
         &self.rt
     }
 
-    /// A session with room for `context` tokens. `None` takes what the model was made for, but at
-    /// most [`DEFAULT_CONTEXT`].
+    /// A session without tokens.
     ///
     /// # Errors
     ///
     /// Fails for a context that is empty or larger than the model's, or without memory.
-    pub fn session(&self, context: Option<usize>) -> Result<Session<'_>> {
+    pub fn session(&self, options: &SessionOptions) -> Result<Session<'_>> {
         let limit = self.info.context;
-        let wanted = context.unwrap_or_else(|| limit.min(DEFAULT_CONTEXT));
+        let wanted = options.context.unwrap_or_else(|| limit.min(DEFAULT_CONTEXT));
         if wanted == 0 || wanted > limit {
             return Err(Error::Context { wanted, limit });
         }
@@ -159,6 +158,23 @@ fn main_type(file: &File) -> &'static str {
         }
     }
     sums.into_iter().max_by_key(|&(_, sum)| sum).map_or("none", |(name, _)| name)
+}
+
+/// What a session is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SessionOptions {
+    /// Tokens that fit. `None`: what the model was made for, but at most [`DEFAULT_CONTEXT`].
+    pub context: Option<usize>,
+}
+
+impl SessionOptions {
+    /// Sets the number of tokens that fit.
+    #[must_use]
+    pub const fn context(mut self, context: Option<usize>) -> Self {
+        self.context = context;
+        self
+    }
 }
 
 /// One text in the making: the keys and values of its tokens.
@@ -205,8 +221,8 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     ///
-    /// Fails without tokens, if they do not fit the context, for an id outside the vocabulary, or
-    /// with a device's fault.
+    /// Fails without tokens, if they do not fit the context, for an id outside the vocabulary, if
+    /// the logits are not finite, or with a device's fault.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.feed_with(tokens, &mut |_| true).map(|logits| logits.unwrap_or_default())
     }
@@ -266,20 +282,30 @@ impl<'m> Session<'m> {
         let mut done = 0;
         let mut logits = None;
         for batch in tokens.chunks(BATCH) {
-            let (decoder, rt) = (&self.model.decoder, &self.model.rt);
             let last = done + batch.len() == tokens.len();
-            let out = decoder.forward(rt, batch, &mut self.cache, if last { rows } else { 1 })?;
+            // Reading them waits, so that a fault shows here and not in a later batch.
+            let out = self.run(batch, if last { rows } else { 1 })?;
             done += batch.len();
             if last {
                 logits = Some(out.to_vec()?);
-            } else {
-                // Waits, so that a fault shows here and not in a later batch.
-                out.wait()?;
             }
             if !go_on(done) {
                 return Ok(None);
             }
         }
         Ok(logits)
+    }
+
+    /// Runs one batch. Logits that are not finite are an error that says where it began.
+    fn run(&mut self, tokens: &[u32], rows: usize) -> Result<Tensor<(Token, Vocab)>> {
+        let (decoder, rt, held) = (&self.model.decoder, &self.model.rt, self.cache.len());
+        let pass = Pass { rt, tokens, cache: &mut self.cache, rows, checked: false };
+        let logits = decoder.forward(pass)?;
+        if logits.as_dyn().is_finite()? {
+            return Ok(logits);
+        }
+        self.cache.truncate(held);
+        decoder.forward(Pass { rt, tokens, cache: &mut self.cache, rows, checked: true })?;
+        Err(Error::NotFinite { stage: Stage::Output })
     }
 }

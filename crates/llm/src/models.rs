@@ -9,17 +9,32 @@ pub(crate) mod qwen3;
 
 use fucina_runtime::{KvCache, Runtime, Tensor};
 
-use crate::error::Result;
-use blocks::{Token, Vocab};
+use crate::error::{Error, Result, Stage};
+use blocks::{Hidden, Token, Vocab};
 
 /// A loaded network.
 pub(crate) trait Decoder: Send + Sync {
-    /// Runs `tokens` after those in the cache. Returns the logits of the last `rows` of them.
-    fn forward(
-        &self,
-        rt: &Runtime,
-        tokens: &[u32],
-        cache: &mut KvCache,
-        rows: usize,
-    ) -> Result<Tensor<(Token, Vocab)>>;
+    /// Runs the tokens of a pass after those in its cache.
+    fn forward(&self, pass: Pass<'_>) -> Result<Tensor<(Token, Vocab)>>;
+}
+
+/// One run of a network.
+pub(crate) struct Pass<'a> {
+    pub(crate) rt: &'a Runtime,
+    pub(crate) tokens: &'a [u32],
+    pub(crate) cache: &'a mut KvCache,
+    /// The logits of so many last tokens are wanted.
+    pub(crate) rows: usize,
+    /// Look at the values after each stage, which waits for each: to find where they went wrong.
+    pub(crate) checked: bool,
+}
+
+impl Pass<'_> {
+    /// A decoder calls this with the values that leave a stage.
+    pub(crate) fn check(&self, stage: Stage, x: &Tensor<(Token, Hidden)>) -> Result<()> {
+        if !self.checked || x.as_dyn().is_finite()? {
+            return Ok(());
+        }
+        Err(Error::NotFinite { stage })
+    }
 }

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use fucina_gguf::{File, Value, Writer};
-use fucina_llm::{Error, Model, sampler, tokenizer};
+use fucina_llm::{Error, Model, SessionOptions, sampler, tokenizer};
 use fucina_runtime::{DType, Runtime};
 use fucina_testkit::golden_path;
 
@@ -143,10 +143,10 @@ fn impossible_sizes_are_errors_that_name_the_key() {
 fn prompts_that_do_not_fit_are_errors_and_leave_the_session_as_it_was() {
     let model = load(&Edit::default()).unwrap();
     for wanted in [0, 513, usize::MAX] {
-        let error = model.session(Some(wanted)).unwrap_err();
+        let error = model.session(&SessionOptions::default().context(Some(wanted))).unwrap_err();
         assert_eq!(error, Error::Context { wanted, limit: 512 });
     }
-    let mut session = model.session(Some(8)).unwrap();
+    let mut session = model.session(&SessionOptions::default().context(Some(8))).unwrap();
     assert_eq!(session.feed(&[]), Err(Error::EmptyPrompt));
     let error = session.feed(&[1; 9]).unwrap_err();
     assert_eq!(error, Error::PromptTooLong { prompt: 9, held: 0, context: 8 });
@@ -166,9 +166,9 @@ fn prompts_that_do_not_fit_are_errors_and_leave_the_session_as_it_was() {
 fn token_by_token_equals_the_whole_prompt() {
     let model = load(&Edit::default()).unwrap();
     let ids: Vec<u32> = (0..70).map(|at| at * 29 % 2000).collect();
-    let mut whole = model.session(None).unwrap();
+    let mut whole = model.session(&SessionOptions::default()).unwrap();
     let all = whole.feed_all(&ids).unwrap();
-    let mut single = model.session(None).unwrap();
+    let mut single = model.session(&SessionOptions::default()).unwrap();
     for (&id, want) in ids.iter().zip(all.chunks_exact(2048)) {
         let got = single.feed(&[id]).unwrap();
         let worst = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -180,7 +180,7 @@ fn token_by_token_equals_the_whole_prompt() {
 #[test]
 fn a_generation_reuses_its_memory() {
     let model = load(&Edit::default()).unwrap();
-    let mut session = model.session(None).unwrap();
+    let mut session = model.session(&SessionOptions::default()).unwrap();
     let mut misses = 0;
     for step in 0..60 {
         session.feed(&[step % 7]).unwrap();
@@ -202,7 +202,7 @@ fn generation_stops_where_it_should_and_repeats_by_seed() {
     };
     let prompt = encode("She was");
     let run = |context: usize, max: Option<usize>, stop_at: usize, seed: u64| {
-        let mut session = model.session(Some(context)).unwrap();
+        let mut session = model.session(&SessionOptions::default().context(Some(context))).unwrap();
         let config = sampler::SamplerConfig { seed, ..sampler::SamplerConfig::default() };
         let mut sampler = sampler::Sampler::new(config).unwrap();
         let options = GenerateOptions::default().max_tokens(max).ignore_end(true);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use fucina_accel::reference::{ReferenceConfig, ReferenceProvider};
 use fucina_accel::{Counters, DeviceError, Outcome, Provider};
 use fucina_gguf::File;
-use fucina_llm::{Error, Model, Session};
+use fucina_llm::{Error, Model, Session, SessionOptions};
 use fucina_runtime::{Config, Offload, Runtime};
 use fucina_testkit::golden_path;
 
@@ -61,7 +61,7 @@ fn run(provider: Option<ReferenceConfig>) -> (Result<Vec<u32>, Error>, Counters)
     let provider = provider.map(|config| Arc::new(ReferenceProvider::new(config)));
     let rt = runtime(provider.as_ref());
     let model = model(&rt);
-    let ids = greedy(&model, &mut model.session(None).unwrap());
+    let ids = greedy(&model, &mut model.session(&SessionOptions::default()).unwrap());
     (ids, rt.trace().counters())
 }
 
@@ -132,7 +132,7 @@ fn a_fault_is_an_error_and_never_a_wrong_token() {
         })));
         let rt = runtime(Some(&provider));
         let model = model(&rt);
-        let mut session = model.session(None).unwrap();
+        let mut session = model.session(&SessionOptions::default()).unwrap();
         let error = greedy(&model, &mut session).unwrap_err();
         let Error::Tensor(fucina_runtime::Error::Device(fault)) = &error else {
             panic!("command {fault_at}: {error:?}")
@@ -157,7 +157,7 @@ fn a_lost_device_is_an_error_and_then_the_cpu_goes_on() {
         })));
         let rt = runtime(Some(&provider));
         let model = model(&rt);
-        let mut session = model.session(None).unwrap();
+        let mut session = model.session(&SessionOptions::default()).unwrap();
         let error = greedy(&model, &mut session).unwrap_err();
         let lost = |error: &DeviceError| {
             matches!(error, DeviceError::Lost { .. } | DeviceError::Fault { .. })

@@ -25,7 +25,7 @@
 use std::path::{Path, PathBuf};
 
 use fucina_gguf::File;
-use fucina_llm::{Model, Session};
+use fucina_llm::{Model, Session, SessionOptions};
 use fucina_runtime::Runtime;
 use fucina_testkit::{golden_path, oracles_dir};
 use serde::Deserialize;
@@ -112,7 +112,7 @@ fn check(path: &Path, oracle: &Oracle, prompt: &str) {
     let (special, bos) = (fucina_llm::tokenizer::Special::Plain, fucina_llm::tokenizer::Bos::Auto);
     assert_eq!(model.tokenizer().encode(prompt, special, bos).unwrap(), oracle.prompt_ids);
     let want = floats(&PathBuf::from(format!("{}.logits.f32", path.display())));
-    let mut session = model.session(None).unwrap();
+    let mut session = model.session(&SessionOptions::default()).unwrap();
     let got = session.feed_all(&oracle.prompt_ids).unwrap();
     assert_eq!(got.len(), want.len(), "{name}");
     let layers = if name.starts_with("austen") { 4 } else { 2 };

@@ -6,9 +6,9 @@ use fucina_runtime::{
     Tensor, axes,
 };
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Stage};
 use crate::loader::Loader;
-use crate::models::Decoder;
+use crate::models::{Decoder, Pass};
 
 axes! {
     /// Tokens of one forward pass.
@@ -385,21 +385,19 @@ impl<L: Layer> Stack<L> {
 }
 
 impl<L: Layer> Decoder for Stack<L> {
-    fn forward(
-        &self,
-        rt: &Runtime,
-        tokens: &[u32],
-        cache: &mut KvCache,
-        rows: usize,
-    ) -> Result<Tensor<(Token, Vocab)>> {
-        cache.reserve(tokens.len())?;
+    fn forward(&self, pass: Pass<'_>) -> Result<Tensor<(Token, Vocab)>> {
+        let (rt, tokens) = (pass.rt, pass.tokens);
+        pass.cache.reserve(tokens.len())?;
         let mut x = self.ends.embed(rt, tokens)?;
-        let rope = self.rotary.table(rt, cache.len(), tokens.len())?;
+        pass.check(Stage::Embedding, &x)?;
+        let rope = self.rotary.table(rt, pass.cache.len(), tokens.len())?;
         for (layer, block) in self.layers.iter().enumerate() {
             let (pairing, eps) = (self.rotary.pairing, self.sizes.eps);
+            let cache = &mut *pass.cache;
             x = block.forward(x, &mut Place { layer, cache, rope: &rope, pairing, eps })?;
+            pass.check(Stage::Layer(layer), &x)?;
         }
-        cache.advance(tokens.len())?;
-        self.ends.logits(&x, rows)
+        pass.cache.advance(tokens.len())?;
+        self.ends.logits(&x, pass.rows)
     }
 }

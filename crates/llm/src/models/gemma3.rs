@@ -13,14 +13,14 @@
 //! all of them, and the file's frequency scaling is for it alone. The published norm weights are
 //! meant plus one; files store the sum.
 
-use fucina_runtime::{Activation, KvCache, Pairing, RopeTable, Runtime, Tensor, UnaryOp};
+use fucina_runtime::{Activation, KvCache, Pairing, RopeTable, Tensor, UnaryOp};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Stage};
 use crate::loader::Loader;
-use crate::models::Decoder;
 use crate::models::blocks::{
     Ends, FeedForward, HeadDim, Hidden, Projections, Rotary, Scores, Sizes, Token, Vocab,
 };
+use crate::models::{Decoder, Pass};
 
 /// Layers from one global layer to the next, where the file does not say.
 const PATTERN: usize = 6;
@@ -95,25 +95,22 @@ struct Gemma3 {
 }
 
 impl Decoder for Gemma3 {
-    fn forward(
-        &self,
-        rt: &Runtime,
-        tokens: &[u32],
-        cache: &mut KvCache,
-        rows: usize,
-    ) -> Result<Tensor<(Token, Vocab)>> {
-        cache.reserve(tokens.len())?;
+    fn forward(&self, pass: Pass<'_>) -> Result<Tensor<(Token, Vocab)>> {
+        let (rt, tokens) = (pass.rt, pass.tokens);
+        pass.cache.reserve(tokens.len())?;
         #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^24")]
         let root = (self.sizes.hidden as f32).sqrt();
         let mut x = self.ends.embed(rt, tokens)?.scale(root)?;
-        let global = self.global.table(rt, cache.len(), tokens.len())?;
-        let local = self.local.table(rt, cache.len(), tokens.len())?;
+        pass.check(Stage::Embedding, &x)?;
+        let global = self.global.table(rt, pass.cache.len(), tokens.len())?;
+        let local = self.local.table(rt, pass.cache.len(), tokens.len())?;
         for (layer, block) in self.layers.iter().enumerate() {
             let rope = if block.scores.window.is_some() { &local } else { &global };
-            x = block.forward(&x, cache, layer, rope)?;
+            x = block.forward(&x, pass.cache, layer, rope)?;
+            pass.check(Stage::Layer(layer), &x)?;
         }
-        cache.advance(tokens.len())?;
-        let logits = self.ends.logits(&x, rows)?;
+        pass.cache.advance(tokens.len())?;
+        let logits = self.ends.logits(&x, pass.rows)?;
         match self.logit_cap {
             Some(cap) => Ok(Tensor::from_dyn(logits.as_dyn().unary(UnaryOp::SoftCap(cap))?)?),
             None => Ok(logits),

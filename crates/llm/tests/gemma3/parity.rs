@@ -10,7 +10,7 @@
 //! rms is the sum; the largest of 6256 differences may be six times as much.
 
 use fucina_gguf::Value;
-use fucina_llm::{Error, Model};
+use fucina_llm::{Error, Model, SessionOptions};
 use fucina_runtime::Runtime;
 
 use crate::definition::{Rules, gelu_erf, logits, silu};
@@ -49,7 +49,7 @@ fn assert_agree(got: &[f32], want: &[f64], label: &str) {
 }
 
 fn all_logits(model: &Model) -> Vec<f32> {
-    model.session(None).unwrap().feed_all(&tokens()).unwrap()
+    model.session(&SessionOptions::default()).unwrap().feed_all(&tokens()).unwrap()
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_tiny_random_model_matches_the_definition() {
         let want = logits(&tiny, &Rules::right(), &tokens());
         assert_agree(&all_logits(&model), &want, label);
         // In parts of every kind: one token, within a window, and beyond one.
-        let mut session = model.session(None).unwrap();
+        let mut session = model.session(&SessionOptions::default()).unwrap();
         let (mut got, mut rest) = (Vec::new(), tokens());
         for part in [1, 1, 2, 7, 1, 11] {
             let after = rest.split_off(part);

@@ -16,8 +16,8 @@
 use std::io::BufRead;
 
 use fucina_gguf::File;
-use fucina_llm::Model;
 use fucina_llm::tokenizer::{Bos, Special};
+use fucina_llm::{Model, SessionOptions};
 use fucina_runtime::Runtime;
 use fucina_testkit::{golden_path, model_path};
 
@@ -65,7 +65,7 @@ fn check(model: &Model, name: &str) {
     let oracle = oracle(name);
     let ids = model.tokenizer().encode(&oracle.prompt, Special::Plain, Bos::Auto).unwrap();
     assert_eq!(ids, oracle.ids, "{name}");
-    let mut session = model.session(Some(128)).unwrap();
+    let mut session = model.session(&SessionOptions::default().context(Some(128))).unwrap();
     let mut logits = session.feed(&ids).unwrap();
     let bound = 0.006 * (2.0 * 37.0 * 2.0f64).sqrt();
     let (mut errors, mut clear, mut agree) = (Vec::new(), 0, 0);

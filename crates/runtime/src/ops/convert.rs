@@ -1,7 +1,7 @@
 //! Element types: conversion to f32, and raw access for kernels.
 
 use fucina_dtype::DType;
-use fucina_kernels::dense;
+use fucina_kernels::{dense, reduce};
 use zerocopy::FromBytes;
 
 use crate::error::{Error, Result};
@@ -48,6 +48,16 @@ impl DynTensor {
             }
         }
         Ok(out)
+    }
+
+    /// Reports whether no element is NaN or infinite. Waits for the elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`to_f32`](Self::to_f32).
+    pub fn is_finite(&self) -> Result<bool> {
+        let tensor = self.to_f32()?.contiguous()?;
+        Ok(!reduce::has_non_finite(self.runtime().isa(), tensor.data()?))
     }
 
     /// The elements of a view with any strides: from its first element to the end of its last.
