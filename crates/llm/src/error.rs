@@ -2,6 +2,7 @@
 
 use fucina_runtime as runtime;
 
+use crate::chat::TemplateError;
 use crate::sampler::SampleError;
 use crate::tokenizer;
 
@@ -126,6 +127,12 @@ pub enum Error {
     /// The logits cannot be sampled from.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// The chat template is damaged, or refuses the conversation.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// No template, and the vocabulary is of no known family.
+    #[error("the file has no chat template; give one with --chat-template FILE")]
+    NoChatTemplate,
     /// A tensor op failed.
     #[error(transparent)]
     Tensor(#[from] runtime::Error),

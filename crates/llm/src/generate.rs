@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::model::Session;
 use crate::sampler::Sampler;
-use crate::tokenizer::ControlTokens;
+use crate::stop::{StopMatcher, StopStrings};
+use crate::tokenizer::{ControlTokens, Stream, Tokenizer};
 
 /// Limits of one generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct GenerateOptions {
     /// Largest number of tokens. `None`: until the model ends the text or the context is full.
     pub max_tokens: Option<usize>,
     /// Go on when the model ends the text.
     pub ignore_end: bool,
+    /// Texts that end the generation.
+    pub stop: StopStrings,
 }
 
 impl GenerateOptions {
@@ -32,6 +35,13 @@ impl GenerateOptions {
         self.ignore_end = ignore_end;
         self
     }
+
+    /// Ends the generation at any of these texts, which are not part of it.
+    #[must_use]
+    pub fn stop(mut self, stop: StopStrings) -> Self {
+        self.stop = stop;
+        self
+    }
 }
 
 /// What happens during a generation.
@@ -44,16 +54,18 @@ pub enum Event<'a> {
         /// All.
         total: usize,
     },
-    /// A token was chosen. `text` is what became complete with it; it may be empty.
+    /// A token was chosen. `text` is what became complete with it; it may be empty. What could
+    /// still become a stop string comes later.
     Token {
         /// Its id.
         id: u32,
-        /// Whole characters only.
+        /// Whole characters only, and nothing of a stop string.
         text: &'a str,
     },
-    /// The text broke off inside a character: what stands for it.
+    /// The generation ended with text held back.
     Tail {
-        /// U+FFFD.
+        /// What might have become a stop string; then U+FFFD if the text broke off inside a
+        /// character.
         text: &'a str,
     },
 }
@@ -63,6 +75,8 @@ pub enum Event<'a> {
 pub enum Stop {
     /// The model ended the text.
     EndOfText,
+    /// A stop string came.
+    StopString,
     /// The limit of tokens is reached.
     MaxTokens,
     /// The context has no room for another token.
@@ -116,7 +130,6 @@ pub fn generate(
     options: &GenerateOptions,
     on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Generated> {
-    let tokenizer = session.model().tokenizer();
     let mut done = Generated {
         prompt_tokens: prompt.len(),
         prompt_time: Duration::ZERO,
@@ -130,46 +143,85 @@ pub fn generate(
     }
     let total = prompt.len();
     let mut go_on = |done| on_event(Event::Prompt { done, total }).is_continue();
-    let Some(mut logits) = session.feed_with(prompt, &mut go_on)? else {
+    let Some(logits) = session.feed_with(prompt, &mut go_on)? else {
         done.prompt_time = start.elapsed();
         return Ok(done);
     };
     done.prompt_time = start.elapsed();
-    let start = Instant::now();
-    let mut stream = tokenizer.stream(ControlTokens::Skip);
-    loop {
-        if options.max_tokens.is_some_and(|max| done.tokens >= max) {
-            done.stop = Stop::MaxTokens;
-            break;
-        }
-        // Rows of the embedding beyond the vocabulary are padding.
-        logits.truncate(tokenizer.vocab_size());
-        let id = sampler.sample(&logits)?;
-        sampler.accept(id);
-        if tokenizer.is_end_of_generation(id) && !options.ignore_end {
-            done.stop = Stop::EndOfText;
-            break;
-        }
-        done.tokens += 1;
-        let text = stream.push(id)?;
-        done.time = start.elapsed();
-        if on_event(Event::Token { id, text }).is_break() {
-            break;
-        }
-        if options.max_tokens.is_some_and(|max| done.tokens >= max) {
-            done.stop = Stop::MaxTokens;
-            break;
-        }
-        if session.len() >= session.context() {
-            done.stop = Stop::ContextFull;
-            break;
-        }
-        logits = session.feed(&[id])?;
-    }
-    let tail = stream.finish();
+    let mut text = Text::new(session.model().tokenizer(), options);
+    done.stop = text.run(session, sampler, logits, &mut done, on_event)?;
+    let tail = text.finish(done.stop);
     if !tail.is_empty() {
         // The generation is over; an answer would change nothing.
-        let _ = on_event(Event::Tail { text: tail });
+        let _ = on_event(Event::Tail { text: &tail });
     }
     Ok(done)
+}
+
+/// The text in the making.
+struct Text<'a> {
+    tokenizer: &'a Tokenizer,
+    options: &'a GenerateOptions,
+    stream: Stream<'a>,
+    matcher: StopMatcher,
+}
+
+impl<'a> Text<'a> {
+    fn new(tokenizer: &'a Tokenizer, options: &'a GenerateOptions) -> Self {
+        let stream = tokenizer.stream(ControlTokens::Skip);
+        Self { tokenizer, options, stream, matcher: options.stop.matcher() }
+    }
+
+    /// Chooses tokens until an end.
+    fn run(
+        &mut self,
+        session: &mut Session<'_>,
+        sampler: &mut Sampler,
+        mut logits: Vec<f32>,
+        done: &mut Generated,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Stop> {
+        let start = Instant::now();
+        loop {
+            if self.options.max_tokens.is_some_and(|max| done.tokens >= max) {
+                return Ok(Stop::MaxTokens);
+            }
+            // Rows of the embedding beyond the vocabulary are padding.
+            logits.truncate(self.tokenizer.vocab_size());
+            let id = sampler.sample(&logits)?;
+            sampler.accept(id);
+            if self.tokenizer.is_end_of_generation(id) && !self.options.ignore_end {
+                return Ok(Stop::EndOfText);
+            }
+            done.tokens += 1;
+            let (text, stopped) = self.matcher.push(self.stream.push(id)?);
+            done.time = start.elapsed();
+            let go_on = on_event(Event::Token { id, text });
+            if stopped.is_some() {
+                return Ok(Stop::StopString);
+            }
+            if go_on.is_break() {
+                return Ok(Stop::Cancelled);
+            }
+            if self.options.max_tokens.is_some_and(|max| done.tokens >= max) {
+                return Ok(Stop::MaxTokens);
+            }
+            if session.len() >= session.context() {
+                return Ok(Stop::ContextFull);
+            }
+            logits = session.feed(&[id])?;
+        }
+    }
+
+    /// What was held back. Nothing after a stop string: the rest is not part of the text.
+    fn finish(self, stop: Stop) -> String {
+        if stop == Stop::StopString {
+            return String::new();
+        }
+        let broken = self.stream.finish();
+        let mut matcher = self.matcher;
+        let mut tail = matcher.push(broken).0.to_owned();
+        tail.push_str(&matcher.finish());
+        tail
+    }
 }

@@ -7,15 +7,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chat;
 mod error;
 mod generate;
 mod loader;
 mod model;
 mod models;
 pub mod sampler;
+mod stop;
 pub mod tokenizer;
 
 pub use error::{Error, Result, Stage};
 pub use generate::{Event, GenerateOptions, Generated, Stop, generate};
 pub use loader::Memory;
 pub use model::{DEFAULT_CONTEXT, Model, ModelInfo, Session, SessionOptions, architectures};
+pub use stop::{StopError, StopMatcher, StopStrings};

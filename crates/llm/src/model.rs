@@ -3,6 +3,7 @@
 use fucina_gguf::File;
 use fucina_runtime::{KvCache, KvShape, Runtime, Tensor};
 
+use crate::chat::{self, ChatTemplate, SpecialTexts};
 use crate::error::{Error, Result, Stage};
 use crate::loader::{Loader, Memory};
 use crate::models::blocks::{Sizes, Token, Vocab};
@@ -37,6 +38,8 @@ pub struct Model {
     tokenizer: Tokenizer,
     info: ModelInfo,
     kv: KvShape,
+    /// Its source, as far as the file has one.
+    chat_template: std::result::Result<Option<String>, fucina_gguf::Error>,
 }
 
 /// What a model is.
@@ -113,7 +116,10 @@ impl Model {
             k_dim: sizes.head_dim,
             v_dim: sizes.v_dim,
         };
-        Ok(Self { rt: rt.clone(), decoder, tokenizer, info, kv })
+        // A broken one is reported by who needs it.
+        let chat_template =
+            file.metadata().str_opt(chat::TEMPLATE_KEY).map(|source| source.map(str::to_owned));
+        Ok(Self { rt: rt.clone(), decoder, tokenizer, info, kv, chat_template })
     }
 
     /// What the model is.
@@ -124,6 +130,19 @@ impl Model {
     /// Its tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// The file's chat template or, for a file without one, that of a family which its control
+    /// tokens tell.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the template is damaged, and if there is none and the family is not known.
+    pub fn chat_template(&self) -> Result<ChatTemplate> {
+        match self.chat_template.clone()? {
+            Some(source) => Ok(ChatTemplate::new(&source, SpecialTexts::of(&self.tokenizer))?),
+            None => chat::fallback_template(&self.tokenizer),
+        }
     }
 
     /// The runtime it runs on.

@@ -140,14 +140,35 @@ impl Tokenizer {
     /// text, [`EncodeError::TextTooLong`] from 2^31 bytes on, and [`EncodeError::NoBeginToken`]
     /// for [`Bos::Always`] without such a token.
     pub fn encode(&self, text: &str, special: Special, bos: Bos) -> Result<Vec<u32>, EncodeError> {
-        let limit_bytes = (1 << 31) - 1;
-        if text.len() > limit_bytes {
-            return Err(EncodeError::TextTooLong { len_bytes: text.len(), limit_bytes });
-        }
         let literals = match special {
             Special::Parse => &self.all_literals,
             Special::Plain => &self.plain_literals,
         };
+        self.encode_with(text, literals, None, bos)
+    }
+
+    /// As [`Self::encode`] with [`Special::Parse`], except that no control token lies across a
+    /// `mark` or is a single character before one. Marks are not part of the text.
+    pub(crate) fn encode_marked(
+        &self,
+        text: &str,
+        mark: Option<char>,
+        bos: Bos,
+    ) -> Result<Vec<u32>, EncodeError> {
+        self.encode_with(text, &self.all_literals, mark, bos)
+    }
+
+    fn encode_with(
+        &self,
+        text: &str,
+        literals: &LiteralTokens,
+        mark: Option<char>,
+        bos: Bos,
+    ) -> Result<Vec<u32>, EncodeError> {
+        let limit_bytes = (1 << 31) - 1;
+        if text.len() > limit_bytes {
+            return Err(EncodeError::TextTooLong { len_bytes: text.len(), limit_bytes });
+        }
         let mut ids = Vec::with_capacity(text.len() / 4 + 2);
         match bos {
             Bos::Never => {}
@@ -156,17 +177,73 @@ impl Tokenizer {
         }
         let mut work = Work::default();
         let mut after_literal = true;
+        let (mut start, mut at) = (0, 0);
         for part in literals.parts(text) {
+            let id = match part {
+                Part::Token(id) => id,
+                Part::Text(_, end) => {
+                    at = end;
+                    continue;
+                }
+            };
+            let end = at + self.tokens.get(id).map_or(0, <[u8]>::len);
+            if mark.is_some_and(|mark| self.is_marked(id, &text[at..], mark)) {
+                at = end;
+                continue;
+            }
+            self.encode_span(
+                (&text[start..at], start),
+                mark,
+                &mut after_literal,
+                &mut work,
+                &mut ids,
+            )?;
+            ids.push(id);
+            after_literal = true;
+            (start, at) = (end, end);
+        }
+        self.encode_span((&text[start..], start), mark, &mut after_literal, &mut work, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// Whether the control token that `text` starts with is a single character before a mark.
+    fn is_marked(&self, id: u32, text: &str, mark: char) -> bool {
+        let mut chars = text.chars().skip(1);
+        let single =
+            self.tokens.get(id).map(<[u8]>::len) == text.chars().next().map(char::len_utf8);
+        single && self.is_control(id) && chars.next() == Some(mark)
+    }
+
+    /// Appends the ids of a text between literal tokens, which may have marks. Behind them there
+    /// may be control tokens, which are text, and user-defined ones, which are not.
+    fn encode_span(
+        &self,
+        (text, offset): (&str, usize),
+        mark: Option<char>,
+        after_literal: &mut bool,
+        work: &mut Work,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), EncodeError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let Some(mark) = mark.filter(|&mark| text.contains(mark)) else {
+            self.encode_part((text, offset), *after_literal, work, ids)?;
+            *after_literal = false;
+            return Ok(());
+        };
+        let text = text.replace(mark, "");
+        for part in self.plain_literals.parts(&text) {
             match part {
                 Part::Token(id) => ids.push(id),
                 Part::Text(start, end) => {
-                    let part = (&text[start..end], start);
-                    self.encode_part(part, after_literal, &mut work, &mut ids)?;
+                    let part = (&text[start..end], offset + start);
+                    self.encode_part(part, *after_literal, work, ids)?;
                 }
             }
-            after_literal = matches!(part, Part::Token(_));
+            *after_literal = matches!(part, Part::Token(_));
         }
-        Ok(ids)
+        Ok(())
     }
 
     /// Appends the ids of a text without literal tokens, which starts at `offset`.

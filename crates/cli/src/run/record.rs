@@ -85,6 +85,7 @@ impl<'a> Record<'a> {
             ids: &printer.ids,
             stop: match done.stop {
                 Stop::EndOfText => "end_of_text",
+                Stop::StopString => "stop_string",
                 Stop::MaxTokens => "max_tokens",
                 Stop::ContextFull => "context_full",
                 Stop::Cancelled => "interrupted",
