@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use fucina_gguf::File;
 use fucina_llm::chat::{Chat, ChatEvent, ChatTemplate, Message, SpecialTexts};
 use fucina_llm::sampler::{Sampler, SamplerConfig};
-use fucina_llm::{Error, GenerateOptions, Model, Stop, StopStrings};
+use fucina_llm::{Error, GenerateOptions, Model, SessionOptions, Stop, StopStrings};
 use fucina_runtime::Runtime;
 use fucina_testkit::repository_root;
 
@@ -25,7 +25,7 @@ fn austen() -> Model {
 
 fn chat(model: &Model) -> Chat<'_> {
     let template = ChatTemplate::new(SOURCE, SpecialTexts::default()).unwrap();
-    Chat::new(model.session(None).unwrap(), template)
+    Chat::new(model.session(&SessionOptions::default()).unwrap(), template)
 }
 
 fn greedy() -> Sampler {
