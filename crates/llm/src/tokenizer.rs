@@ -129,6 +129,9 @@ pub struct DesignatedIds {
     pub pad: Option<u32>,
     /// Whether [`Bos::Auto`] adds `bos`.
     pub add_bos: bool,
+    /// Whether the file asks for `eos` after a whole text. [`Tokenizer::encode`] does not add it:
+    /// a prompt is a beginning.
+    pub add_eos: bool,
 }
 
 impl Tokenizer {

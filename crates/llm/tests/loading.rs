@@ -21,6 +21,23 @@ struct Edit<'a> {
     extra_tensor: Option<&'a str>,
     /// Cuts the rows of a tensor to so many.
     rows: Option<(&'a str, usize)>,
+    /// Makes the last two rows of the embedding large and opposite.
+    large_last_rows: bool,
+}
+
+/// Rows of `Q8_0`: scales of 1/4 and bytes that are negated from one row to the next.
+fn opposite_rows(data: &Bytes) -> Bytes {
+    let mut data = data.to_vec();
+    let row = 256 / 32 * 34;
+    let start = data.len() - 2 * row;
+    for (at, block) in data[start..].chunks_exact_mut(34).enumerate() {
+        block[..2].copy_from_slice(&0x3400u16.to_le_bytes());
+        for (byte, x) in block[2..].iter_mut().enumerate() {
+            let value = (at % 8 * 32 + byte) as i8 | 1;
+            *x = if at < 8 { value } else { value.wrapping_neg() }.cast_unsigned();
+        }
+    }
+    data.into()
 }
 
 fn edited(edit: &Edit<'_>) -> File {
@@ -45,6 +62,9 @@ fn edited(edit: &Edit<'_>) -> File {
         {
             data.truncate(data.len() / shape[1] * rows);
             shape[1] = rows;
+        }
+        if edit.large_last_rows && tensor.name() == "token_embd.weight" {
+            data = opposite_rows(&data);
         }
         writer.tensor(tensor.name(), tensor.dtype().unwrap(), &shape, data).unwrap();
     }
@@ -98,6 +118,48 @@ fn a_tensor_of_another_shape_is_named_with_both_shapes() {
     assert_eq!(error, Error::TensorShape { name: name.to_owned(), expected, found });
     let error = load(&Edit { rows: Some(("token_embd.weight", 2000)), ..Edit::default() });
     assert_eq!(error.unwrap_err(), Error::Vocabulary { tokens: 2048, rows: 2000 });
+}
+
+/// Rows of the embedding beyond the vocabulary are padding. Here they are so large that one of them
+/// always has the best logit: they point in opposite directions.
+#[test]
+fn rows_beyond_the_vocabulary_are_never_chosen() {
+    use fucina_llm::{Event, GenerateOptions, generate};
+    use std::ops::ControlFlow;
+
+    let file = File::open(golden_path("../crates/cli/assets/austen-q8_0.gguf")).unwrap();
+    let mut tokens: Vec<&str> =
+        file.metadata().str_array("tokenizer.ggml.tokens").unwrap().iter().collect();
+    let kinds = file.metadata().i32_array_opt("tokenizer.ggml.token_type").unwrap().unwrap();
+    tokens.truncate(2046);
+    let set = [
+        ("tokenizer.ggml.tokens", tokens.into()),
+        ("tokenizer.ggml.token_type", kinds[..2046].to_vec().into()),
+        ("tokenizer.ggml.eos_token_id", u32::MAX.into()),
+        ("tokenizer.ggml.bos_token_id", u32::MAX.into()),
+        ("tokenizer.ggml.padding_token_id", u32::MAX.into()),
+    ];
+    let rt = Runtime::builder().threads(1).build().unwrap();
+    let file = edited(&Edit { set: &set, large_last_rows: true, ..Edit::default() });
+    let model = Model::load(&rt, &file, &|_, _| ()).unwrap();
+    assert_eq!((model.info().vocab, model.tokenizer().vocab_size()), (2048, 2046));
+    let mut session = model.session(&SessionOptions::default().context(Some(32))).unwrap();
+    let logits = session.feed(&[1, 2, 3]).unwrap();
+    let best = (0..2048).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
+    assert!(best >= 2046, "the padding is best, at {best}");
+    session.truncate(0);
+    let config = sampler::SamplerConfig { temperature: 0.0, ..sampler::SamplerConfig::default() };
+    let mut sampler = sampler::Sampler::new(config).unwrap();
+    let options = GenerateOptions::default().max_tokens(Some(20)).ignore_end(true);
+    let mut ids = Vec::new();
+    let on_event = &mut |event: Event<'_>| {
+        if let Event::Token { id, .. } = event {
+            ids.push(id);
+        }
+        ControlFlow::Continue(())
+    };
+    generate(&mut session, &[1, 2, 3], &mut sampler, &options, on_event).unwrap();
+    assert!(ids.len() == 20 && ids.iter().all(|&id| id < 2046), "{ids:?}");
 }
 
 /// Every size that a file can lie about is refused with the key's name, and nothing overflows.

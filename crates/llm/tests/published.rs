@@ -24,8 +24,8 @@
 )]
 
 use fucina_gguf::File;
-use fucina_llm::Model;
 use fucina_llm::tokenizer::{Bos, Special};
+use fucina_llm::{Model, SessionOptions};
 use fucina_runtime::Runtime;
 use fucina_testkit::{golden_path, model_path};
 
@@ -103,7 +103,7 @@ struct Step {
 }
 
 fn steps(model: &Model, oracle: &Oracle) -> Vec<Step> {
-    let mut session = model.session(Some(128)).unwrap();
+    let mut session = model.session(&SessionOptions::default().context(Some(128))).unwrap();
     let mut logits = session.feed(&oracle.ids).unwrap();
     let step = |best: &Vec<(u32, f64)>| {
         let std = std_dev(&logits);

@@ -175,6 +175,24 @@ fn the_begin_token_is_added_as_asked() {
 }
 
 #[test]
+fn the_end_token_is_reported_as_asked_and_never_added_to_a_prompt() {
+    let mut vocab = vocab();
+    assert!(!accepted(&vocab).0.designated_ids().add_eos);
+    vocab.add_eos = true;
+    let (tokenizer, warnings) = accepted(&vocab);
+    assert_eq!(warnings, [Warning::NoEndToken]);
+    assert!(!tokenizer.designated_ids().add_eos);
+    vocab.eos = Some(6);
+    let (tokenizer, warnings) = accepted(&vocab);
+    assert_eq!(warnings, []);
+    assert!(tokenizer.designated_ids().add_eos);
+    assert_eq!(tokenizer.encode("a", Special::Plain, Bos::Auto).unwrap(), [0]);
+    let key = "tokenizer.ggml.add_eos_token";
+    assert_eq!(from_file(Some((key, true.into()))), Ok(vec![Warning::NoEndToken]));
+    assert!(matches!(from_file(Some((key, "yes".into()))), Err(Error::Metadata(_))));
+}
+
+#[test]
 fn a_whole_word_goes_before_merges_where_the_family_says_so() {
     let mut vocab = vocab();
     vocab.tokens.push("abd");

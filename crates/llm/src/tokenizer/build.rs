@@ -198,13 +198,18 @@ fn designated_ids(
     if wanted && bos.is_none() {
         warnings.push(Warning::NoBeginToken);
     }
+    let eos = check(gguf::EOS, vocab.eos)?;
+    if vocab.add_eos && eos.is_none() {
+        warnings.push(Warning::NoEndToken);
+    }
     Ok(DesignatedIds {
         bos,
-        eos: check(gguf::EOS, vocab.eos)?,
+        eos,
         eot: check(gguf::EOT, vocab.eot)?,
         eom: check(gguf::EOM, vocab.eom)?,
         pad: check(gguf::PAD, vocab.pad)?,
         add_bos: wanted && bos.is_some(),
+        add_eos: vocab.add_eos && eos.is_some(),
     })
 }
 

@@ -158,6 +158,9 @@ pub enum Warning {
     /// A begin token is asked for but not named.
     #[error("the file asks for a begin token but names none; texts start without one")]
     NoBeginToken,
+    /// An end token is asked for but not named.
+    #[error("the file asks for an end token but names none; texts end without one")]
+    NoEndToken,
     /// A designated token that is not needed is not in the vocabulary.
     #[error("`{key}` is {id}, beyond the vocabulary of {vocab_size} tokens; it is ignored")]
     IdIgnored {

@@ -15,6 +15,7 @@ const SCORES: &str = "tokenizer.ggml.scores";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 const REMOVE_EXTRA_SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 pub(super) const BOS: &str = "tokenizer.ggml.bos_token_id";
 pub(super) const EOS: &str = "tokenizer.ggml.eos_token_id";
 pub(super) const EOT: &str = "tokenizer.ggml.eot_token_id";
@@ -71,6 +72,7 @@ impl Tokenizer {
             eom: id(EOM)?,
             pad,
             add_bos: metadata.bool_opt(ADD_BOS)?,
+            add_eos: metadata.bool_or(ADD_EOS, false)?,
             add_space_prefix: metadata.bool_opt(ADD_SPACE_PREFIX)?,
             tokens,
         };

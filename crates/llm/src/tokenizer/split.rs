@@ -3,7 +3,7 @@
 //! The published patterns end in `\s+(?!\S)|\s+`: white space before a word leaves its last
 //! character to that word. A look-ahead needs a backtracking engine, so the patterns here end in
 //! `\s+` and [`Splitter::words`] gives the last character back. Everything else is a regular
-//! expression, matched in time linear in the text.
+//! expression, matched in time linear in the text. Each rule names where its patterns are published.
 
 use regex::Regex;
 
@@ -16,8 +16,8 @@ pub(super) struct Rule {
     pub(super) names: &'static [&'static str],
     /// What a word is; alternatives in order of preference. Matches at every position.
     pattern: &'static str,
-    /// Every digit is cut out before the pattern sees the text between.
-    digits_first: bool,
+    /// What is cut out, one after the other, before the pattern sees each part.
+    first: &'static [&'static str],
     /// A run of white space that contains a line break ends after the last one and is whole.
     line_breaks_end_runs: bool,
     /// A word that is a token is that token, whatever the merges say.
@@ -33,7 +33,8 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 pub(super) const FALLBACK: &Rule = &RULES[0];
 
 /// Every known rule.
-pub(super) const RULES: [Rule; 7] = [
+pub(super) const RULES: [Rule; 13] = [
+    // `pat` of GPT-2's encoder.py.
     Rule {
         names: &[
             "gpt-2",
@@ -55,11 +56,12 @@ pub(super) const RULES: [Rule; 7] = [
             "granite-docling",
         ],
         pattern: GPT2,
-        digits_first: false,
+        first: &[],
         line_breaks_end_runs: false,
         whole_words_first: false,
         add_bos: false,
     },
+    // tokenizer.json of SmolLM and StarCoder: single digits, then GPT-2.
     Rule {
         names: &[
             "smollm",
@@ -72,11 +74,12 @@ pub(super) const RULES: [Rule; 7] = [
             "mellum2",
         ],
         pattern: GPT2,
-        digits_first: true,
+        first: &[r"\p{N}"],
         line_breaks_end_runs: false,
         whole_words_first: false,
         add_bos: false,
     },
+    // tokenizer.json of Qwen2.
     Rule {
         names: &[
             "qwen2",
@@ -92,22 +95,24 @@ pub(super) const RULES: [Rule; 7] = [
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
             r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
         ),
-        digits_first: false,
+        first: &[],
         line_breaks_end_runs: true,
         whole_words_first: false,
         add_bos: false,
     },
+    // tokenizer.json of Qwen3.5: Qwen2 with marks beside letters.
     Rule {
         names: &["qwen35"],
         pattern: concat!(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}",
             r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
         ),
-        digits_first: false,
+        first: &[],
         line_breaks_end_runs: true,
         whole_words_first: false,
         add_bos: false,
     },
+    // `pat_str` of Llama 3's tokenizer.py; its tokenizer.json sets `ignore_merges`.
     Rule {
         names: &[
             "llama-bpe",
@@ -121,19 +126,21 @@ pub(super) const RULES: [Rule; 7] = [
             "jina-v5-nano",
         ],
         pattern: LLAMA3,
-        digits_first: false,
+        first: &[],
         line_breaks_end_runs: true,
         whole_words_first: true,
         add_bos: true,
     },
+    // tokenizer.json of DBRX: the pattern of Llama 3, without `ignore_merges`.
     Rule {
-        names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"],
+        names: &["dbrx", "smaug-bpe", "chatglm-bpe"],
         pattern: LLAMA3,
-        digits_first: false,
+        first: &[],
         line_breaks_end_runs: true,
         whole_words_first: false,
         add_bos: false,
     },
+    // tokenizer.json of Mistral Nemo.
     Rule {
         names: &["tekken"],
         pattern: concat!(
@@ -141,12 +148,105 @@ pub(super) const RULES: [Rule; 7] = [
             r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
             r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+",
         ),
-        digits_first: false,
+        first: &[],
         line_breaks_end_runs: true,
         whole_words_first: true,
         add_bos: true,
     },
+    // tokenizer.json of GLM-4: the pattern of Llama 3 with `ignore_merges`, and no begin token.
+    Rule {
+        names: &["glm4", "glm5"],
+        pattern: LLAMA3,
+        first: &[],
+        line_breaks_end_runs: true,
+        whole_words_first: true,
+        add_bos: false,
+    },
+    // `o200k_base` of tiktoken, which Llama 4 and Phi-4-mini took over.
+    Rule {
+        names: &["gpt-4o", "llama4", "kanana2", "talkie"],
+        pattern: concat!(
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+            r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+",
+        ),
+        first: &[],
+        line_breaks_end_runs: true,
+        whole_words_first: false,
+        add_bos: false,
+    },
+    // tokenizer.json of Seed-Coder: Qwen2, but other characters leave line breaks alone.
+    Rule {
+        names: &["seed-coder"],
+        pattern: concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
+            r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+",
+        ),
+        first: &[],
+        line_breaks_end_runs: true,
+        whole_words_first: false,
+        add_bos: false,
+    },
+    // tokenizer.json of MiniCPM5: up to three digits, then Llama 3.
+    Rule {
+        names: &["minicpm5"],
+        pattern: LLAMA3,
+        first: &[r"\p{N}{1,3}"],
+        line_breaks_end_runs: true,
+        whole_words_first: true,
+        add_bos: false,
+    },
+    // tokenizer.json of DeepSeek-Coder.
+    Rule {
+        names: &["deepseek-coder"],
+        pattern: REST,
+        first: &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}"],
+        line_breaks_end_runs: false,
+        whole_words_first: false,
+        add_bos: false,
+    },
+    // tokenizer.json of DeepSeek-LLM.
+    Rule {
+        names: &["deepseek-llm"],
+        pattern: REST,
+        first: &[r"[\r\n]", CASED, PUNCTUATION, r"\s+$", CJK, r"\p{N}"],
+        line_breaks_end_runs: false,
+        whole_words_first: false,
+        add_bos: false,
+    },
 ];
+
+/// What earlier cuts left is one word.
+const REST: &str = "(?s:.+)";
+
+/// Chinese, Japanese and Korean as the files of `DeepSeek` cut them.
+const CJK: &str = r"[\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+";
+
+/// ASCII, full-width and other punctuation that the file of `DeepSeek-LLM` lists.
+const PUNCTUATION: &str =
+    r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]+";
+
+/// The letters with case that the file of `DeepSeek-LLM` lists.
+const CASED: &str = concat!(
+    r"\s?[A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293}",
+    r"\x{295}-\x{2af}\x{370}-\x{373}\x{376}\x{377}\x{37b}-\x{37d}\x{37f}\x{386}\x{388}-\x{38a}",
+    r"\x{38c}\x{38e}-\x{3a1}\x{3a3}-\x{3f5}\x{3f7}-\x{481}\x{48a}-\x{52f}\x{531}-\x{556}",
+    r"\x{10a0}-\x{10c5}\x{13a0}-\x{13f5}\x{13f8}-\x{13fd}\x{1c90}-\x{1cba}\x{1cbd}-\x{1cbf}",
+    r"\x{1d00}-\x{1d2b}\x{1d6b}-\x{1d77}\x{1d79}-\x{1d9a}\x{1e00}-\x{1f15}\x{1f18}-\x{1f1d}",
+    r"\x{1f20}-\x{1f45}\x{1f48}-\x{1f4d}\x{1f50}-\x{1f57}\x{1f59}\x{1f5b}\x{1f5d}",
+    r"\x{1f5f}-\x{1f7d}\x{1f80}-\x{1fb4}\x{1fb6}-\x{1fbc}\x{1fbe}\x{1fc2}-\x{1fc4}",
+    r"\x{1fc6}-\x{1fcc}\x{1fd0}-\x{1fd3}\x{1fd6}-\x{1fdb}\x{1fe0}-\x{1fec}\x{1ff2}-\x{1ff4}",
+    r"\x{1ff6}-\x{1ffc}\x{2102}\x{2107}\x{210a}-\x{2113}\x{2115}\x{2119}-\x{211d}\x{2124}",
+    r"\x{2126}\x{2128}\x{212a}-\x{212d}\x{212f}-\x{2134}\x{2139}\x{213c}-\x{213f}",
+    r"\x{2145}-\x{2149}\x{214e}\x{2183}\x{2184}\x{2c00}-\x{2c7b}\x{2c7e}-\x{2ce4}",
+    r"\x{2ceb}-\x{2cee}\x{2cf2}\x{2cf3}\x{a640}-\x{a66d}\x{a680}-\x{a69b}\x{a722}-\x{a76f}",
+    r"\x{a771}-\x{a787}\x{a78b}-\x{a78e}\x{ab70}-\x{abbf}\x{fb00}-\x{fb06}\x{fb13}-\x{fb17}",
+    r"\x{ff21}-\x{ff3a}\x{ff41}-\x{ff5a}\x{10400}-\x{1044f}\x{104b0}-\x{104d3}",
+    r"\x{104d8}-\x{104fb}\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2}\x{118a0}-\x{118df}",
+    r"\x{1e900}-\x{1e943}]+",
+);
 
 /// The pattern of Llama 3: that of Qwen 2 with up to three digits together.
 const LLAMA3: &str = concat!(
@@ -170,15 +270,20 @@ impl Rule {
 #[derive(Debug)]
 pub(super) struct Splitter {
     rule: &'static Rule,
+    first: Vec<Regex>,
     pattern: Regex,
 }
 
 impl Splitter {
-    /// Compiles the pattern of `rule`.
+    /// Compiles the patterns of `rule`.
     pub(super) fn new(rule: &'static Rule) -> Result<Self, Error> {
-        let pattern = Regex::new(&format!(r"\A(?:{})", rule.pattern))
-            .map_err(|e| Error::Pattern { name: rule.name(), detail: e.to_string() })?;
-        Ok(Self { rule, pattern })
+        let compile = |pattern: &str| {
+            Regex::new(pattern)
+                .map_err(|e| Error::Pattern { name: rule.name(), detail: e.to_string() })
+        };
+        let first = rule.first.iter().map(|pattern| compile(pattern)).collect::<Result<_, _>>()?;
+        let pattern = compile(&format!(r"\A(?:{})", rule.pattern))?;
+        Ok(Self { rule, first, pattern })
     }
 
     /// The rule.
@@ -188,15 +293,13 @@ impl Splitter {
 
     /// Cuts `text` into words, in order and without gaps.
     pub(super) fn words<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
-        // The part that the pattern sees, and what comes after it.
+        // The part that the pattern sees, and what comes after it: the last goes first, and each
+        // has its number of cuts done. At most two more for each cut.
         let mut part = "";
-        let mut rest = text;
+        let mut rest = vec![(text, 0)];
         std::iter::from_fn(move || {
-            if part.is_empty() {
-                (part, rest) = self.next_part(rest);
-            }
-            if part.is_empty() {
-                return None;
+            while part.is_empty() {
+                part = self.next_part(&mut rest)?;
             }
             let (word, after) = part.split_at(self.word_len(part));
             part = after;
@@ -204,17 +307,20 @@ impl Splitter {
         })
     }
 
-    /// The first part of `text` whose words do not depend on what follows, and the rest.
-    fn next_part<'t>(&self, text: &'t str) -> (&'t str, &'t str) {
-        if !self.rule.digits_first {
-            return (text, "");
+    /// The next part on which all cuts are done; `None` at the end.
+    fn next_part<'t>(&self, rest: &mut Vec<(&'t str, usize)>) -> Option<&'t str> {
+        loop {
+            let (text, done) = rest.pop()?;
+            let Some(cut) = self.first.get(done) else { return Some(text) };
+            match cut.find(text).filter(|found| !found.is_empty()) {
+                None => rest.push((text, done + 1)),
+                Some(found) => rest.extend([
+                    (&text[found.end()..], done),
+                    (found.as_str(), done + 1),
+                    (&text[..found.start()], done + 1),
+                ]),
+            }
         }
-        let len = match text.char_indices().find(|(_, char)| char.is_numeric()) {
-            Some((0, digit)) => digit.len_utf8(),
-            Some((at, _)) => at,
-            None => text.len(),
-        };
-        text.split_at(len)
     }
 
     /// Bytes of the first word of `text`, which is not empty.

@@ -106,6 +106,8 @@ pub struct Vocab<'a> {
     /// Whether a text starts with `bos`; `None` leaves it to the pre-tokenizer's family, and means
     /// yes for `SentencePiece`.
     pub add_bos: Option<bool>,
+    /// Whether a whole text ends with `eos`.
+    pub add_eos: bool,
     /// Whether a space is put before a text that begins, or that follows a literal token; `None`
     /// means yes. Only for `SentencePiece`.
     pub add_space_prefix: Option<bool>,

@@ -1,0 +1,124 @@
+//! Four times the text takes about four times the time, whatever the text: a ratio, so that the
+//! speed of the machine does not matter.
+//!
+//! A step that is quadratic makes the ratio 16. Linear work, the logarithm of the queue (20 steps
+//! for 18) and caches that the longer text no longer fits make it 4 to 6. The limit lies in the
+//! middle, `4 * sqrt(4)`. The shorter text is long enough for its memory to be fresh from the
+//! system, as that of the longer one is. Another process can slow down either run but not speed it
+//! up, so each time is the least of two, and a text is only at fault if its ratio is too large in
+//! every one of five attempts.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+use std::time::{Duration, Instant};
+
+use fucina_gguf::File;
+use fucina_llm::tokenizer::{Algorithm, Bos, Special, TokenType, Tokenizer, Vocab};
+use fucina_testkit::golden_path;
+
+const LIMIT: f64 = 8.0;
+/// The shorter text, at least.
+const LEN: usize = 192 << 10;
+/// What the shorter text takes, at least, so that the clock and the system's other work matter
+/// little.
+const WORK: Duration = Duration::from_millis(5);
+
+fn byte_pairs() -> Tokenizer {
+    let file = File::open(golden_path("qwen2-vocab.gguf")).unwrap();
+    Tokenizer::from_gguf(file.metadata()).unwrap().0
+}
+
+/// Pieces of a few letters and of spaces, up to 2048 long, and ten thousand control tokens.
+fn pieces() -> Tokenizer {
+    let mut tokens: Vec<(String, TokenType, f32)> =
+        (0..=u8::MAX).map(|byte| (format!("<0x{byte:02X}>"), TokenType::Byte, 0.0)).collect();
+    for letter in ["\u{2581}", "a", "b", "t", "h", "e", "(", "漢"] {
+        tokens.push((letter.to_owned(), TokenType::Normal, -1.0));
+    }
+    for text in ["a", "\u{2581}", "ab", "漢"] {
+        // The longest neither first nor last.
+        for power in 1..12u8 {
+            tokens.push((text.repeat(1 << power), TokenType::Normal, f32::from(power % 5)));
+        }
+    }
+    for number in 0..10_000 {
+        tokens.push((format!("<|reserved_{number}|>"), TokenType::Control, 0.0));
+    }
+    let vocab = Vocab {
+        algorithm: Algorithm::SentencePiece,
+        tokens: tokens.iter().map(|(text, ..)| &**text).collect(),
+        types: tokens.iter().map(|(_, kind, _)| *kind).collect(),
+        scores: tokens.iter().map(|(.., score)| *score).collect(),
+        ..Vocab::default()
+    };
+    Tokenizer::new(&vocab).unwrap().0
+}
+
+fn time(tokenizer: &Tokenizer, text: &str) -> Duration {
+    let run = |_| {
+        let start = Instant::now();
+        let ids = tokenizer.encode(text, Special::Parse, Bos::Never).unwrap();
+        assert!(!ids.is_empty());
+        start.elapsed()
+    };
+    (0..2).map(run).min().unwrap()
+}
+
+/// The least ratio of the attempts, which end when one is good.
+fn ratio(tokenizer: &Tokenizer, unit: &str) -> f64 {
+    let mut short = unit.repeat(LEN / unit.len());
+    while time(tokenizer, &short) < WORK && short.len() < 8 << 20 {
+        short = short.repeat(2);
+    }
+    let long = short.repeat(4);
+    let mut least = f64::INFINITY;
+    for _ in 0..5 {
+        let (short, long) = (time(tokenizer, &short), time(tokenizer, &long));
+        least = least.min(long.as_secs_f64() / short.as_secs_f64());
+        if least < LIMIT {
+            break;
+        }
+    }
+    least
+}
+
+/// One letter, all spaces, brackets, line breaks, bytes without a piece, control tokens and what
+/// only begins like one.
+const UNITS: [&str; 8] =
+    ["a", " ", "\n ", "(", "漢", "<|reserved_9999|>", "<|reserved_99", "<|im_start|>a"];
+
+#[test]
+fn byte_pairs_take_four_times_the_time_for_four_times_the_text() {
+    let tokenizer = byte_pairs();
+    for unit in UNITS {
+        let ratio = ratio(&tokenizer, unit);
+        assert!(ratio < LIMIT, "{unit:?}: {ratio:.2}");
+    }
+}
+
+#[test]
+fn pieces_take_four_times_the_time_for_four_times_the_text() {
+    let tokenizer = pieces();
+    for unit in UNITS {
+        let ratio = ratio(&tokenizer, unit);
+        assert!(ratio < LIMIT, "{unit:?}: {ratio:.2}");
+    }
+}
+
+/// The rules of several cuts go over the text once for each cut.
+#[test]
+fn every_pre_tokenizer_takes_four_times_the_time_for_four_times_the_text() {
+    let bytes: Vec<String> = (b'!'..=b'~').map(|byte| char::from(byte).to_string()).collect();
+    // The byte alphabet of GPT-2 for the space, the line break and what 漢 is made of.
+    let others = ["Ġ", "Ċ", "æ", "¼", "¢", "Ã", "©"];
+    for pre in ["smollm", "llama-bpe", "gpt-4o", "deepseek-coder", "deepseek-llm"] {
+        let tokens = bytes.iter().map(String::as_str).chain(others).collect();
+        let vocab = Vocab { tokens, pre: Some(pre), ..Vocab::default() };
+        let (tokenizer, _) = Tokenizer::new(&vocab).unwrap();
+        assert_eq!(tokenizer.pre_tokenizer(), pre);
+        for unit in [" ", "\n ", "aA1 ", "漢"] {
+            let ratio = ratio(&tokenizer, unit);
+            assert!(ratio < LIMIT, "{pre}, {unit:?}: {ratio:.2}");
+        }
+    }
+}
