@@ -1,4 +1,5 @@
-//! Conversion between f32 and the two 16-bit formats, which are passed as bits.
+//! Conversion between f32 and the two 16-bit formats, which are passed as bits, and the 8-bit blocks
+//! of a key/value cache.
 //!
 //! To 16 bits: round to nearest, ties to even; what rounds beyond the largest finite value becomes
 //! infinity; subnormals are kept. NaN becomes a quiet NaN with the high bits of its payload. Every
@@ -11,7 +12,10 @@ use crate::isa::Isa;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod q8_0;
 pub(crate) mod scalar;
+
+pub use q8_0::{Q8_0_ELEMS, f32_to_q8_0, q8_0_to_f32};
 
 /// f32 to f16 bits.
 ///

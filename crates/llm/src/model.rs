@@ -1,7 +1,7 @@
 //! A loaded model, and sessions that run it.
 
 use fucina_gguf::File;
-use fucina_runtime::{KvCache, KvShape, Runtime, Tensor};
+use fucina_runtime::{CacheType, KvCache, KvShape, Runtime, Tensor};
 
 use crate::chat::{self, ChatTemplate, SpecialTexts};
 use crate::error::{Error, Result, Stage};
@@ -115,6 +115,7 @@ impl Model {
             kv_heads: sizes.kv_heads,
             k_dim: sizes.head_dim,
             v_dim: sizes.v_dim,
+            cache: CacheType::default(),
         };
         // A broken one is reported by who needs it.
         let chat_template =
@@ -154,14 +155,16 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Fails for a context that is empty or larger than the model's, or without memory.
+    /// Fails for a context that is empty or larger than the model's, for a type of cache that the
+    /// model's heads do not fit, or without memory.
     pub fn session(&self, options: &SessionOptions) -> Result<Session<'_>> {
         let limit = self.info.context;
         let wanted = options.context.unwrap_or_else(|| limit.min(DEFAULT_CONTEXT));
         if wanted == 0 || wanted > limit {
             return Err(Error::Context { wanted, limit });
         }
-        let cache = KvCache::new(&self.rt, KvShape { capacity: wanted, ..self.kv })?;
+        let shape = KvShape { capacity: wanted, cache: options.cache, ..self.kv };
+        let cache = KvCache::new(&self.rt, shape)?;
         Ok(Session { model: self, cache })
     }
 }
@@ -185,9 +188,18 @@ fn main_type(file: &File) -> &'static str {
 pub struct SessionOptions {
     /// Tokens that fit. `None`: what the model was made for, but at most [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
+    /// How keys and values are stored.
+    pub cache: CacheType,
 }
 
 impl SessionOptions {
+    /// Sets how keys and values are stored.
+    #[must_use]
+    pub const fn cache(mut self, cache: CacheType) -> Self {
+        self.cache = cache;
+        self
+    }
+
     /// Sets the number of tokens that fit.
     #[must_use]
     pub const fn context(mut self, context: Option<usize>) -> Self {
@@ -222,6 +234,11 @@ impl<'m> Session<'m> {
     /// Tokens that fit.
     pub fn context(&self) -> usize {
         self.cache.shape().capacity
+    }
+
+    /// How keys and values are stored.
+    pub fn cache_type(&self) -> CacheType {
+        self.cache.shape().cache
     }
 
     /// Bytes of the cache.

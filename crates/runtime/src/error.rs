@@ -3,6 +3,8 @@
 use fucina_accel::{AllocError, CallError, DeviceError, OperandError, Shape, StorageError};
 use fucina_dtype::DType;
 
+use crate::kv_cache::CacheType;
+
 /// Shorthand for a tensor result.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -101,6 +103,15 @@ pub enum Error {
         capacity: usize,
         /// Positions that the call needs.
         wanted: usize,
+    },
+    /// Heads are not whole blocks of the type of the KV cache.
+    #[error("a {cache} KV cache takes heads of whole blocks of {}, this one has {dim}; use f16",
+        .cache.dtype().unit().0)]
+    CacheHead {
+        /// Type of the cache.
+        cache: CacheType,
+        /// Elements of the head.
+        dim: usize,
     },
     /// The seam refuses the call.
     #[error(transparent)]

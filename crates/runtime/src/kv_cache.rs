@@ -3,14 +3,55 @@
 //! The cache owns its storages, so no other tensor can see them change. An append writes rows
 //! that no command reads yet: it waits only for readers whose rows overlap.
 
-use fucina_dtype::DType;
+use std::ops::Range;
+
+use fucina_dtype::{BlockQ8_0, DType};
 use fucina_kernels::attention::Params;
 use fucina_kernels::convert;
-use zerocopy::FromBytes;
+use fucina_kernels::isa::Isa;
+use zerocopy::FromBytes as _;
 
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use crate::tensor::DynTensor;
+
+/// How a [`KvCache`] stores keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum CacheType {
+    /// 16 bits for each element. Magnitudes beyond 65504 become infinite.
+    #[default]
+    F16,
+    /// Blocks of 32 elements with a scale: 8.5 bits for each element. Heads are whole blocks.
+    Q8_0,
+}
+
+impl CacheType {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::F16, Self::Q8_0];
+
+    /// The name, in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::Q8_0 => "q8_0",
+        }
+    }
+
+    /// Element type.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::F16 => DType::F16,
+            Self::Q8_0 => DType::Q8_0,
+        }
+    }
+}
+
+impl std::fmt::Display for CacheType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
 
 /// Sizes of a [`KvCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,17 +66,40 @@ pub struct KvShape {
     pub k_dim: usize,
     /// Size of a value head.
     pub v_dim: usize,
+    /// How they are stored.
+    pub cache: CacheType,
 }
 
 impl KvShape {
-    /// Bytes that a cache of f16 takes. `None` if they do not fit `usize`.
+    /// Bytes of the keys, and of the values, of one position of one layer. `None` if heads are not
+    /// whole blocks, or if the bytes do not fit `usize`.
+    pub fn row_bytes(&self) -> Option<[usize; 2]> {
+        let bytes = |dim| self.cache.dtype().row_bytes(dim)?.checked_mul(self.kv_heads);
+        Some([bytes(self.k_dim)?, bytes(self.v_dim)?])
+    }
+
+    /// Bytes of a cache. `None` as for [`row_bytes`](Self::row_bytes).
     pub fn bytes(&self) -> Option<usize> {
-        let row = self.k_dim.checked_add(self.v_dim)?.checked_mul(self.kv_heads)?.checked_mul(2)?;
-        row.checked_mul(self.capacity)?.checked_mul(self.layers)
+        let [keys, values] = self.row_bytes()?;
+        keys.checked_add(values)?.checked_mul(self.capacity)?.checked_mul(self.layers)
+    }
+
+    fn check(&self) -> Result<()> {
+        for dim in [self.k_dim, self.v_dim] {
+            if !dim.is_multiple_of(self.cache.dtype().unit().0) {
+                return Err(Error::CacheHead { cache: self.cache, dim });
+            }
+        }
+        if self.capacity > 0 && self.bytes().is_some() {
+            return Ok(());
+        }
+        Err(Error::CacheFull { capacity: self.capacity, wanted: self.capacity.max(1) })
     }
 }
 
-/// An f16 cache: for each layer, `[capacity, kv_heads, dim]` of keys and of values.
+const OP: &str = "kv_cache";
+
+/// For each layer, `[capacity, kv_heads, dim]` of keys and of values.
 #[derive(Debug)]
 pub struct KvCache {
     layers: Vec<(DynTensor, DynTensor)>,
@@ -48,16 +112,13 @@ impl KvCache {
     ///
     /// # Errors
     ///
-    /// Fails without room for a position, or without memory.
+    /// Fails without room for a position, if heads are not whole blocks of the type, or without
+    /// memory.
     pub fn new(rt: &Runtime, shape: KvShape) -> Result<Self> {
-        if shape.capacity == 0 || shape.bytes().is_none() {
-            return Err(Error::CacheFull {
-                capacity: shape.capacity,
-                wanted: shape.capacity.max(1),
-            });
-        }
-        let half = |dim| rt.empty(DType::F16, &[shape.capacity, shape.kv_heads, dim], "kv_cache");
-        let layer = |_| Ok((half(shape.k_dim)?, half(shape.v_dim)?));
+        shape.check()?;
+        let dtype = shape.cache.dtype();
+        let rows = |dim| rt.empty(dtype, &[shape.capacity, shape.kv_heads, dim], OP);
+        let layer = |_| Ok((rows(shape.k_dim)?, rows(shape.v_dim)?));
         let layers = (0..shape.layers).map(layer).collect::<Result<_>>()?;
         Ok(Self { layers, shape, len: 0 })
     }
@@ -106,25 +167,22 @@ impl KvCache {
     ///
     /// Panics if there is no such layer.
     pub fn append(&mut self, layer: usize, k: &DynTensor, v: &DynTensor) -> Result<()> {
-        let (op, KvShape { kv_heads, k_dim, v_dim, .. }) = ("kv_cache", self.shape);
+        let KvShape { kv_heads, k_dim, v_dim, cache, .. } = self.shape;
         let tokens = k.shape().first().copied().unwrap_or(0);
         for (new, dim) in [(k, k_dim), (v, v_dim)] {
             if new.shape() != [tokens, kv_heads, dim] {
                 let why = "keys and values are [tokens, kv_heads, dim] of the cache";
-                return Err(Error::Shape { op, shape: new.dims(), why });
+                return Err(Error::Shape { op: OP, shape: new.dims(), why });
             }
         }
         self.reserve(tokens)?;
-        let start = self.len;
+        let rows = self.len..self.len + tokens;
         let (keys, values) = &mut self.layers[layer];
         for (into, new, dim) in [(keys, k, k_dim), (values, v, v_dim)] {
             let new = new.to_f32()?.contiguous()?;
-            let row = kv_heads * dim;
-            let isa = new.runtime().isa();
-            let bytes = into.bytes_range_mut(start * row * 2..(start + tokens) * row * 2, op)?;
-            let halves = <[u16]>::mut_from_bytes(bytes)
-                .map_err(|_| Error::Unaligned { op, dtype: DType::F16 })?;
-            convert::f32_to_f16(isa, new.data()?, halves);
+            let bytes = byte_range(into, kv_heads * dim, rows.clone());
+            let bytes = into.bytes_range_mut(bytes, OP)?;
+            write(new.runtime().isa(), cache, new.data()?, bytes)?;
         }
         Ok(())
     }
@@ -157,4 +215,27 @@ impl KvCache {
         let len = self.len + tokens;
         q.attention(&keys.narrow(0, 0, len)?, &values.narrow(0, 0, len)?, params)
     }
+}
+
+/// The bytes of some rows of `row` elements each.
+fn byte_range(tensor: &DynTensor, row: usize, rows: Range<usize>) -> Range<usize> {
+    let (unit, unit_bytes) = tensor.dtype().unit();
+    let row_bytes = row / unit * unit_bytes;
+    rows.start * row_bytes..rows.end * row_bytes
+}
+
+/// Rounds `x` to the type of the cache.
+fn write(isa: Isa, cache: CacheType, x: &[f32], out: &mut [u8]) -> Result<()> {
+    let unaligned = Error::Unaligned { op: OP, dtype: cache.dtype() };
+    match cache {
+        CacheType::F16 => {
+            let halves = <[u16]>::mut_from_bytes(out).map_err(|_| unaligned)?;
+            convert::f32_to_f16(isa, x, halves);
+        }
+        CacheType::Q8_0 => {
+            let blocks = <[BlockQ8_0]>::mut_from_bytes(out).map_err(|_| unaligned)?;
+            convert::f32_to_q8_0(isa, x, blocks);
+        }
+    }
+    Ok(())
 }

@@ -41,7 +41,7 @@ pub use fucina_kernels::glu::Activation;
 pub use fucina_kernels::isa::Isa;
 pub use fucina_kernels::rope::{Pairing, RopeConfig, Scaling};
 pub use gates::{Gates, Memory, THRESHOLDS};
-pub use kv_cache::{KvCache, KvShape};
+pub use kv_cache::{CacheType, KvCache, KvShape};
 pub use ops::RopeTable;
 pub use runtime::{Builder, Runtime};
 pub use tensor::{DynTensor, Element};

@@ -13,8 +13,8 @@ use std::time::Duration;
 use fucina_accel::reference::{ReferenceConfig, ReferenceProvider};
 use fucina_accel::{DeviceError, Provider};
 use fucina_runtime::{
-    Activation, AttentionParams, Config, DynTensor, Error, KvCache, KvShape, Offload, Pairing,
-    RopeConfig, RopeTable, Runtime, Scaling, UnaryOp,
+    Activation, AttentionParams, CacheType, Config, DynTensor, Error, KvCache, KvShape, Offload,
+    Pairing, RopeConfig, RopeTable, Runtime, Scaling, UnaryOp,
 };
 use fucina_testkit::Rng;
 use half::{bf16, f16};
@@ -60,9 +60,21 @@ fn every_op(rt: &Runtime) -> Vec<(&'static str, DynTensor)> {
         window: Some(4),
         soft_cap: Some(3.0),
     };
-    let shape = KvShape { layers: 1, capacity: 11, kv_heads: 2, k_dim: 10, v_dim: 10 };
+    let shape = KvShape {
+        layers: 1,
+        capacity: 11,
+        kv_heads: 2,
+        k_dim: 10,
+        v_dim: 10,
+        cache: CacheType::F16,
+    };
     let mut cache = KvCache::new(rt, shape).unwrap();
     cache.append(0, &kv.narrow(0, 0, 6).unwrap(), &kv.narrow(0, 5, 6).unwrap()).unwrap();
+    let wide_heads = normals(rt, &mut rng, &[6, 4, 64]);
+    let wide = normals(rt, &mut rng, &[6, 2, 64]);
+    let shape = KvShape { k_dim: 64, v_dim: 32, cache: CacheType::Q8_0, ..shape };
+    let mut blocks = KvCache::new(rt, shape).unwrap();
+    blocks.append(0, &wide, &wide.narrow(2, 32, 32).unwrap()).unwrap();
     let causal = AttentionParams { q_offset: 0, window: None, soft_cap: None, ..params };
     let by_inner = x.permute(&[1, 0]).unwrap();
     let batch = heads.permute(&[1, 0, 2]).unwrap();
@@ -80,6 +92,7 @@ fn every_op(rt: &Runtime) -> Vec<(&'static str, DynTensor)> {
         ("rope pairs", run(heads.rope(&table, Pairing::Interleaved))),
         ("attention", run(heads.attention(&kv, &kv, &params))),
         ("cache", run(cache.attend(0, &heads, &causal))),
+        ("q8_0 cache", run(blocks.attend(0, &wide_heads, &causal))),
         ("glu", run(x.glu(Activation::GeluTanh, &x))),
         ("add", run(x.add(&row))),
         ("sub", run(x.sub(&x.narrow(1, 7, 1).unwrap()))),

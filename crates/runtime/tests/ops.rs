@@ -8,8 +8,8 @@
 )]
 
 use fucina_runtime::{
-    Activation, AttentionParams, DType, DynTensor, Error, KvCache, KvShape, Pairing, RopeConfig,
-    RopeTable, Runtime, Scaling, Tensor, UnaryOp, axes,
+    Activation, AttentionParams, CacheType, DType, DynTensor, Error, KvCache, KvShape, Pairing,
+    RopeConfig, RopeTable, Runtime, Scaling, Tensor, UnaryOp, axes,
 };
 use fucina_testkit::{DotOracle, Rng};
 use half::{bf16, f16};
@@ -451,37 +451,54 @@ fn attention_matches_its_definition() {
     assert!(q.attention(&k, &k, &far).is_err());
 }
 
+/// What a cache makes of values, by the format crate's own codec.
+fn stored(cache: CacheType, x: &[f32]) -> Vec<f32> {
+    let mut bytes = vec![0; cache.dtype().row_bytes(x.len()).unwrap()];
+    cache.dtype().encode(x, &mut bytes).unwrap();
+    let mut back = vec![0.0; x.len()];
+    cache.dtype().decode(&bytes, &mut back).unwrap();
+    back
+}
+
 #[test]
 fn the_cache_holds_what_was_appended() {
+    for (cache, dim) in [(CacheType::F16, 4), (CacheType::F16, 33), (CacheType::Q8_0, 64)] {
+        holds_what_was_appended(cache, dim);
+    }
+}
+
+fn holds_what_was_appended(cache: CacheType, dim: usize) {
     let (rt, mut rng) = (rt(2), Rng::new(10));
-    let shape = KvShape { layers: 2, capacity: 9, kv_heads: 2, k_dim: 4, v_dim: 4 };
-    let mut cache = KvCache::new(&rt, shape).unwrap();
+    let shape = KvShape { layers: 2, capacity: 13, kv_heads: 2, k_dim: dim, v_dim: dim, cache };
+    let per_head = cache.dtype().row_bytes(dim).unwrap();
+    assert_eq!(shape.bytes(), Some(2 * 13 * 2 * 2 * per_head));
+    let mut kv = KvCache::new(&rt, shape).unwrap();
     let (mut ks, mut vs) = (Vec::new(), Vec::new());
-    let half = |x: Vec<f32>| -> Vec<f32> { x.iter().map(|&x| f16::from_f32(x).to_f32()).collect() };
-    for tokens in [1, 3, 5] {
-        let (k, v) = (half(normals(&mut rng, tokens * 8)), half(normals(&mut rng, tokens * 8)));
-        let q = normals(&mut rng, tokens * 16);
-        let tensor = |x: &[f32], heads| rt.tensor(&[tokens, heads, 4], x).unwrap();
+    // The last one is more than the few rows that attention reads as they are stored.
+    for tokens in [1, 3, 9] {
+        let (k, v) = (normals(&mut rng, tokens * 2 * dim), normals(&mut rng, tokens * 2 * dim));
+        let q = normals(&mut rng, tokens * 4 * dim);
+        let tensor = |x: &[f32], heads| rt.tensor(&[tokens, heads, dim], x).unwrap();
         for layer in 0..2 {
-            cache.append(layer, &tensor(&k, 2), &tensor(&v, 2)).unwrap();
+            kv.append(layer, &tensor(&k, 2), &tensor(&v, 2)).unwrap();
         }
-        ks.extend(k);
-        vs.extend(v);
+        ks.extend(stored(cache, &k));
+        vs.extend(stored(cache, &v));
         let params = AttentionParams {
-            scale: 0.5,
+            scale: 0.2,
             causal: true,
-            q_offset: cache.len(),
+            q_offset: kv.len(),
             window: None,
             soft_cap: None,
         };
-        let want = attention(&q, &ks, &vs, [tokens, 4, 2, 4, ks.len() / 8], &params);
-        close(&cache.attend(1, &tensor(&q, 4), &params).unwrap().to_vec().unwrap(), &want, 1e-5);
-        cache.advance(tokens).unwrap();
+        let want = attention(&q, &ks, &vs, [tokens, 4, 2, dim, ks.len() / 2 / dim], &params);
+        close(&kv.attend(1, &tensor(&q, 4), &params).unwrap().to_vec().unwrap(), &want, 1e-5);
+        kv.advance(tokens).unwrap();
     }
-    let one = rt.zeros(DType::F32, &[1, 2, 4]).unwrap();
-    assert_eq!(cache.append(0, &one, &one), Err(Error::CacheFull { capacity: 9, wanted: 10 }));
-    cache.truncate(4);
-    cache.append(0, &one, &one).unwrap();
-    let wrong = rt.zeros(DType::F32, &[1, 1, 4]).unwrap();
-    assert!(matches!(cache.append(0, &wrong, &one), Err(Error::Shape { op: "kv_cache", .. })));
+    let one = rt.zeros(DType::F32, &[1, 2, dim]).unwrap();
+    assert_eq!(kv.append(0, &one, &one), Err(Error::CacheFull { capacity: 13, wanted: 14 }));
+    kv.truncate(4);
+    kv.append(0, &one, &one).unwrap();
+    let wrong = rt.zeros(DType::F32, &[1, 1, dim]).unwrap();
+    assert!(matches!(kv.append(0, &wrong, &one), Err(Error::Shape { op: "kv_cache", .. })));
 }

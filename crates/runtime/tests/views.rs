@@ -8,7 +8,7 @@
 )]
 
 use fucina_runtime::{
-    DType, DynTensor, Error, KvCache, KvShape, RopeConfig, RopeTable, Runtime, Scaling,
+    CacheType, DType, DynTensor, Error, KvCache, KvShape, RopeConfig, RopeTable, Runtime, Scaling,
 };
 use half::f16;
 
@@ -147,6 +147,19 @@ fn views_without_elements_stay_inside_their_storage() {
     let config =
         RopeConfig { dims: 1 << 40, base: 1e4, freq_factors: None, scaling: Scaling::None };
     RopeTable::new(&rt, &config, &[]).unwrap();
-    let shape = KvShape { layers: usize::MAX, capacity: 0, kv_heads: 1, k_dim: 1, v_dim: 1 };
-    assert!(matches!(KvCache::new(&rt, shape), Err(Error::CacheFull { .. })));
+    let cache = CacheType::F16;
+    let shape = KvShape { layers: usize::MAX, capacity: 0, kv_heads: 1, k_dim: 1, v_dim: 1, cache };
+    for capacity in [0, 1 << 62, usize::MAX] {
+        let shape = KvShape { capacity, ..shape };
+        assert!(matches!(KvCache::new(&rt, shape), Err(Error::CacheFull { .. })));
+    }
+    // Keys and values apart: 40 elements are no whole blocks.
+    for (k_dim, v_dim) in [(40, 32), (32, 40)] {
+        let cache = CacheType::Q8_0;
+        let shape = KvShape { layers: 1, capacity: 4, kv_heads: 1, k_dim, v_dim, cache };
+        let error = KvCache::new(&rt, shape).unwrap_err();
+        assert_eq!(error, Error::CacheHead { cache, dim: 40 });
+        assert!(error.to_string().contains("blocks of 32, this one has 40; use f16"), "{error}");
+        assert_eq!(shape.bytes(), None);
+    }
 }

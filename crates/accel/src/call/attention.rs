@@ -60,9 +60,9 @@ impl<'a> Rope<'a> {
 pub struct Attention<'a> {
     /// Queries, `[t, heads, d]`, f32.
     pub q: Operand<'a>,
-    /// Keys, `[s, kv_heads, d]`, f16 or f32.
+    /// Keys, `[s, kv_heads, d]`, f32, f16 or `Q8_0`.
     pub k: Operand<'a>,
-    /// Values, `[s, kv_heads, dv]`, f16 or f32.
+    /// Values, `[s, kv_heads, dv]`, f32, f16 or `Q8_0`.
     pub v: Operand<'a>,
     /// Multiplies the scores. Finite.
     pub scale: f32,
@@ -105,8 +105,10 @@ impl<'a> Attention<'a> {
         let grouped = kv_heads > 0 && heads.is_multiple_of(kv_heads);
         check.shapes(k_d == d && v_s == s && v_heads == kv_heads && grouped, NEED)?;
         check.f32(0, &self.q)?;
-        check.dtype(1, &self.k, &[DType::F32, DType::F16], "it is f32 or f16")?;
-        check.dtype(2, &self.v, &[DType::F32, DType::F16], "it is f32 or f16")?;
+        for (index, operand) in [(1, &self.k), (2, &self.v)] {
+            let allowed = [DType::F32, DType::F16, DType::Q8_0];
+            check.dtype(index, operand, &allowed, "it is f32, f16 or Q8_0")?;
+        }
         check.argument(self.scale.is_finite(), "scale", "it is finite")?;
         check.argument(self.window != Some(0), "window", "it is at least 1")?;
         let cap = self.soft_cap.is_none_or(|cap| cap > 0.0 && cap.is_finite());

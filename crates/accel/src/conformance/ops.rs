@@ -247,11 +247,15 @@ fn attentions(config: Config) -> Vec<Case> {
     let full = Mask { causal: false, q_offset: 0, window: None, soft_cap: None };
     let causal = Mask { causal: true, ..full };
     let mut cases = Vec::new();
-    for kv in [DType::F32, DType::F16] {
+    for kv in [DType::F32, DType::F16, DType::Q8_0] {
+        let unit = kv.unit().0;
         // [t, heads, kv_heads, s, d, dv]
-        for sizes in
+        for [t, heads, kv_heads, s, d, dv] in
             [[1, 1, 1, 1, 8, 8], [3, 4, 2, 9, 8, 6], [5, 6, 1, 33, 7, 9], [2, 2, 2, 65, 16, 16]]
         {
+            // Heads of whole blocks: one block for the smallest, two for the others.
+            let whole = |d: usize| if unit == 1 { d } else { d.div_ceil(8) * unit };
+            let sizes = [t, heads, kv_heads, s, whole(d), whole(dv)];
             for mask in [
                 full,
                 Mask { q_offset: sizes[3] - sizes[0].min(sizes[3]), ..causal },
@@ -263,9 +267,10 @@ fn attentions(config: Config) -> Vec<Case> {
             }
         }
         // No key at all, and queries beyond the window of all keys.
-        cases.push(attention(kv, [2, 2, 1, 0, 8, 8], causal, config));
+        let d = unit.max(8);
+        cases.push(attention(kv, [2, 2, 1, 0, d, d], causal, config));
         let beyond = Mask { q_offset: 100, window: Some(4), ..causal };
-        cases.push(attention(kv, [2, 2, 1, 5, 8, 8], beyond, config));
+        cases.push(attention(kv, [2, 2, 1, 5, d, d], beyond, config));
     }
     cases
 }

@@ -128,6 +128,12 @@ fn attention_groups_heads() {
     assert_eq!(shape(&[2, 4, 8], &[5, 0, 8], &[5, 0, 6]), None);
     assert_eq!(shape(&[2, 4, 8], &[5, 2, 7], &[5, 2, 6]), None);
     assert_eq!(shape(&[2, 4, 8], &[5, 2, 8], &[4, 2, 6]), None);
+    let blocks = view(&x, DType::Q8_0, &[3, 2, 32]);
+    let mixed = Attention { k: blocks, ..attend(&x, &[2, 4, 32], &[3, 2, 32], &[3, 2, 6]) };
+    assert_eq!(Call::Attention(mixed).out_shape().ok(), Some(Shape::of([2, 4, 6])));
+    let other = Attention { k: view(&x, DType::Q4_0, &[3, 2, 32]), ..mixed };
+    let error = Call::Attention(other).validate().unwrap_err();
+    assert!(matches!(error, CallError::DType { index: 1, .. }), "{error}");
     let bad = attend(&x, &[1, 1, 1], &[1, 1, 1], &[1, 1, 1]);
     for bad in [
         Attention { window: Some(0), ..bad },

@@ -4,10 +4,13 @@
 
 use std::ops::Range;
 
+use fucina_dtype::BlockQ8_0;
+
 use super::leaf::{self, Rows};
 use super::merge::RowStats;
 use super::online::{self, GROUP, Logits};
 use super::{Kv, KvData, KvView, Params, Queries, visible};
+use crate::convert::Q8_0_ELEMS;
 use crate::isa::Isa;
 use crate::{convert, elementwise, reduce};
 
@@ -148,6 +151,9 @@ impl Job<'_> {
         match self.kv.k.data {
             KvData::F32(data) => leaf::dots(self.isa, q, stored(&self.kv.k, data, keys), out),
             KvData::F16(data) => leaf::dots_f16(self.isa, q, stored(&self.kv.k, data, keys), out),
+            KvData::Q8_0(data) => {
+                leaf::dots_q8_0(self.isa, q, stored_blocks(&self.kv.k, data, keys), out);
+            }
         }
     }
 
@@ -156,6 +162,9 @@ impl Job<'_> {
             KvData::F32(data) => leaf::mix(self.isa, weights, stored(&self.kv.v, data, keys), out),
             KvData::F16(data) => {
                 leaf::mix_f16(self.isa, weights, stored(&self.kv.v, data, keys), out);
+            }
+            KvData::Q8_0(data) => {
+                leaf::mix_q8_0(self.isa, weights, stored_blocks(&self.kv.v, data, keys), out);
             }
         }
     }
@@ -216,6 +225,17 @@ fn stored<'a, T>(view: &KvView<'_>, data: &'a [T], range: Range<usize>) -> Rows<
     Rows { data: &data[from..], stride: view.row_stride, count: range.len(), width: view.dim }
 }
 
+/// As [`stored`]; strides and widths of the rows are in blocks.
+fn stored_blocks<'a>(
+    view: &KvView<'_>,
+    data: &'a [BlockQ8_0],
+    range: Range<usize>,
+) -> Rows<'a, BlockQ8_0> {
+    let stride = view.row_stride / Q8_0_ELEMS;
+    let from = if range.is_empty() { 0 } else { range.start * stride };
+    Rows { data: &data[from..], stride, count: range.len(), width: view.dim / Q8_0_ELEMS }
+}
+
 /// Rows `block` of `view`: in place if they are f32, else converted into `buffer`.
 fn as_f32_rows<'a>(
     isa: Isa,
@@ -225,7 +245,7 @@ fn as_f32_rows<'a>(
 ) -> Rows<'a> {
     match view.data {
         KvData::F32(data) => stored(view, data, block),
-        KvData::F16(_) => padded_rows(isa, view, block, view.dim, buffer),
+        KvData::F16(_) | KvData::Q8_0(_) => padded_rows(isa, view, block, view.dim, buffer),
     }
 }
 
@@ -245,6 +265,10 @@ fn padded_rows<'a>(
             match view.data {
                 KvData::F32(data) => out.copy_from_slice(&data[from..][..view.dim]),
                 KvData::F16(data) => convert::f16_to_f32(isa, &data[from..][..view.dim], out),
+                KvData::Q8_0(data) => {
+                    let blocks = &data[from / Q8_0_ELEMS..][..view.dim / Q8_0_ELEMS];
+                    convert::q8_0_to_f32(isa, blocks, out);
+                }
             }
             pad.fill(0.0);
         }

@@ -1,5 +1,8 @@
 //! The inner loops of attention, all over f32.
 
+use fucina_dtype::BlockQ8_0;
+
+use crate::convert::Q8_0_ELEMS;
 use crate::isa::Isa;
 
 #[cfg(target_arch = "x86_64")]
@@ -93,6 +96,21 @@ pub(super) fn dots_f16(isa: Isa, q: &[f32], rows: Rows<'_, u16>, out: &mut [f32]
     }
 }
 
+/// [`dots`] with rows of blocks.
+pub(super) fn dots_q8_0(isa: Isa, q: &[f32], rows: Rows<'_, BlockQ8_0>, out: &mut [f32]) {
+    assert_eq!(q.len(), rows.width * Q8_0_ELEMS, "query and keys differ in length");
+    assert_eq!(out.len(), rows.count, "size of out");
+    match isa {
+        Isa::Scalar => scalar::dots_q8_0(q, rows, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
+        Isa::Avx2(_) => unsafe { avx2::dots_q8_0(q, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
+        Isa::Avx512Vnni(_) => unsafe { avx512::dots_q8_0(q, rows, out) },
+    }
+}
+
 /// `out += sum over i of weights[i] * rows[i]`. The sum is made apart and then added.
 pub(super) fn mix(isa: Isa, weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
     assert_eq!(weights.len(), rows.count, "one weight for each row");
@@ -120,6 +138,21 @@ pub(super) fn mix_f16(isa: Isa, weights: &[f32], rows: Rows<'_, u16>, out: &mut 
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::mix_f16(weights, rows, out) },
+    }
+}
+
+/// [`mix`] with rows of blocks.
+pub(super) fn mix_q8_0(isa: Isa, weights: &[f32], rows: Rows<'_, BlockQ8_0>, out: &mut [f32]) {
+    assert_eq!(weights.len(), rows.count, "one weight for each row");
+    assert_eq!(out.len(), rows.width * Q8_0_ELEMS, "size of out");
+    match isa {
+        Isa::Scalar => scalar::mix_q8_0(weights, rows, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
+        Isa::Avx2(_) => unsafe { avx2::mix_q8_0(weights, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
+        Isa::Avx512Vnni(_) => unsafe { avx512::mix_q8_0(weights, rows, out) },
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::ops::Range;
 
+use fucina_dtype::BlockQ8_0;
 use fucina_testkit::Rng;
 use half::f16;
 
 use super::*;
+use crate::convert::{self, Q8_0_ELEMS};
+
+mod q8_0;
 
 /// 2^-24, the relative error of one f32 rounding.
 const U: f64 = 1.0 / 16_777_216.0;
@@ -20,7 +24,15 @@ struct Case {
     start: usize,
     k_dim: usize,
     v_dim: usize,
-    f16: bool,
+    kv: Type,
+}
+
+/// Type of keys and values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Type {
+    F32,
+    F16,
+    Q8_0,
 }
 
 impl Case {
@@ -38,7 +50,7 @@ impl Case {
             start: 0,
             k_dim: dim,
             v_dim: dim,
-            f16: true,
+            kv: Type::F16,
         }
     }
 
@@ -58,23 +70,51 @@ struct Data {
     v: Cache,
 }
 
-/// A cache in both formats with the same values (all of them f16 values).
+/// A cache in one type, and the same values as f32.
 struct Cache {
+    kv: Type,
     f16: Vec<u16>,
+    q8_0: Vec<BlockQ8_0>,
     f32: Vec<f32>,
     stride: usize,
     dim: usize,
 }
 
 impl Cache {
-    fn new(rng: &mut Rng, len: usize, dim: usize, scale: f32) -> Self {
-        let stride = dim + 3;
-        let mut f16 = vec![POISON_F16; (len + 5) * stride];
-        for row in f16.chunks_exact_mut(stride).take(len) {
-            row[..dim].fill_with(|| f16::from_f32(rng.normal() * scale).to_bits());
+    fn new(rng: &mut Rng, kv: Type, len: usize, dim: usize) -> Self {
+        let gap = if kv == Type::Q8_0 { Q8_0_ELEMS } else { 3 };
+        let stride = dim + gap;
+        let mut cache = Self {
+            kv,
+            f16: vec![POISON_F16; (len + 5) * stride],
+            q8_0: Vec::new(),
+            f32: vec![f32::NAN; (len + 5) * stride],
+            stride,
+            dim,
+        };
+        if kv == Type::Q8_0 {
+            let poison = BlockQ8_0 { d: POISON_F16.into(), qs: [1; Q8_0_ELEMS] };
+            cache.q8_0 = vec![poison; cache.f32.len() / Q8_0_ELEMS];
         }
-        let f32 = f16.iter().map(|&bits| f16::from_bits(bits).to_f32()).collect();
-        Self { f16, f32, stride, dim }
+        for row in 0..len {
+            cache.store(row, &rng.normals(dim, 1.0));
+        }
+        cache
+    }
+
+    /// Writes a row, rounded to the type.
+    fn store(&mut self, row: usize, values: &[f32]) {
+        let at = row * self.stride..row * self.stride + self.dim;
+        if self.kv == Type::Q8_0 {
+            let blocks = &mut self.q8_0[at.start / Q8_0_ELEMS..at.end / Q8_0_ELEMS];
+            convert::f32_to_q8_0(Isa::Scalar, values, blocks);
+            convert::q8_0_to_f32(Isa::Scalar, blocks, &mut self.f32[at]);
+            return;
+        }
+        for (i, &value) in at.zip(values) {
+            let half = f16::from_f32(value);
+            (self.f16[i], self.f32[i]) = (half.to_bits(), half.to_f32());
+        }
     }
 
     fn row(&self, i: usize) -> &[f32] {
@@ -82,14 +122,16 @@ impl Cache {
     }
 
     fn set(&mut self, row: usize, value: f32) {
-        self.f32[row * self.stride..][..self.dim].fill(value);
-        self.f16[row * self.stride..][..self.dim].fill(f16::from_f32(value).to_bits());
+        self.store(row, &vec![value; self.dim]);
     }
 
-    fn view(&self, first: usize, len: usize, f16: bool) -> KvView<'_> {
+    fn view(&self, first: usize, len: usize) -> KvView<'_> {
         let from = first * self.stride;
-        let data =
-            if f16 { KvData::F16(&self.f16[from..]) } else { KvData::F32(&self.f32[from..]) };
+        let data = match self.kv {
+            Type::F32 => KvData::F32(&self.f32[from..]),
+            Type::F16 => KvData::F16(&self.f16[from..]),
+            Type::Q8_0 => KvData::Q8_0(&self.q8_0[from / Q8_0_ELEMS..]),
+        };
         KvView { data, row_stride: self.stride, len, dim: self.dim }
     }
 }
@@ -105,8 +147,8 @@ impl Data {
         Self {
             q,
             q_stride,
-            k: Cache::new(&mut rng, case.keys, case.k_dim, 1.0),
-            v: Cache::new(&mut rng, case.keys, case.v_dim, 1.0),
+            k: Cache::new(&mut rng, case.kv, case.keys, case.k_dim),
+            v: Cache::new(&mut rng, case.kv, case.keys, case.v_dim),
         }
     }
 
@@ -117,11 +159,8 @@ impl Data {
     fn run(&self, isa: Isa, case: &Case) -> Vec<f32> {
         let mut out = vec![f32::NAN; case.rows.len() * case.v_dim];
         let mut scratch = vec![f32::NAN; scratch_len(case.k_dim, case.v_dim)];
-        let kv = Kv {
-            k: self.k.view(0, case.keys, case.f16),
-            v: self.v.view(0, case.keys, case.f16),
-            start: case.start,
-        };
+        let kv =
+            Kv { k: self.k.view(0, case.keys), v: self.v.view(0, case.keys), start: case.start };
         attend(isa, &case.params, &self.queries(case), &kv, &mut out, &mut scratch);
         out
     }
@@ -199,9 +238,9 @@ impl Data {
 
 #[track_caller]
 fn check(case: &Case, label: &str) {
-    for f16 in [true, false] {
-        let case = Case { params: case.params, rows: case.rows.clone(), f16, ..*case };
-        Data::new(&case, 1).check(&case, &format!("{label} f16={f16}"));
+    for kv in [Type::F16, Type::F32] {
+        let case = Case { params: case.params, rows: case.rows.clone(), kv, ..*case };
+        Data::new(&case, 1).check(&case, &format!("{label} {kv:?}"));
     }
 }
 
@@ -365,8 +404,7 @@ fn scores_of_minus_infinity_weigh_nothing() {
         for isa in Isa::available() {
             let queries = data.queries(&case);
             let seen = |start: usize| {
-                let (k, v) =
-                    (data.k.view(start, 80 - start, true), data.v.view(start, 80 - start, true));
+                let (k, v) = (data.k.view(start, 80 - start), data.v.view(start, 80 - start));
                 let mut out = vec![f32::NAN; rows * 8];
                 let mut scratch = vec![f32::NAN; scratch_len(8, 8)];
                 attend(isa, &case.params, &queries, &Kv { k, v, start }, &mut out, &mut scratch);
@@ -427,7 +465,7 @@ fn grouped_heads_read_their_own_queries() {
     let mut rng = Rng::new(7);
     let q = rng.normals(tokens * heads * dim, 1.0);
     let mut case = Case::causal(tokens, tokens, dim);
-    case.f16 = false;
+    case.kv = Type::F32;
     let mut data = Data::new(&case, 8);
     for head in 0..heads {
         data.q = q[head * dim..].to_vec();
@@ -460,8 +498,8 @@ fn parts_merge_to_the_whole() {
                 let mut own = (vec![f32::NAN; size], vec![RowStats::EMPTY; rows]);
                 let mut scratch = vec![f32::NAN; scratch_len(case.k_dim, case.v_dim)];
                 let kv = Kv {
-                    k: data.k.view(part.start, part.len(), true),
-                    v: data.v.view(part.start, part.len(), true),
+                    k: data.k.view(part.start, part.len()),
+                    v: data.v.view(part.start, part.len()),
                     start: part.start,
                 };
                 let partial = Partial { weighted: &mut own.0, stats: &mut own.1 };
@@ -487,7 +525,7 @@ fn parts_merge_to_the_whole() {
 fn a_view_beyond_its_data_is_refused() {
     let case = Case::plain(1, 9, 8);
     let data = Data::new(&case, 1);
-    let k = data.k.view(0, 100, true);
+    let k = data.k.view(0, 100);
     let kv = Kv { k, v: k, start: 0 };
     let mut scratch = vec![0.0; scratch_len(8, 8)];
     attend(Isa::Scalar, &case.params, &data.queries(&case), &kv, &mut [0.0; 8], &mut scratch);

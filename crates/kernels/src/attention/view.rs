@@ -4,13 +4,19 @@
 
 use std::ops::Range;
 
+use fucina_dtype::BlockQ8_0;
+
+use crate::convert::Q8_0_ELEMS;
+
 /// Elements of a KV cache.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub enum KvData<'a> {
     /// f16 bits.
     F16(&'a [u16]),
     /// f32.
     F32(&'a [f32]),
+    /// Blocks of [`Q8_0_ELEMS`]. Heads and strides are whole blocks.
+    Q8_0(&'a [BlockQ8_0]),
 }
 
 impl KvData<'_> {
@@ -18,12 +24,20 @@ impl KvData<'_> {
         match self {
             Self::F16(data) => data.len(),
             Self::F32(data) => data.len(),
+            Self::Q8_0(data) => data.len() * Q8_0_ELEMS,
+        }
+    }
+
+    const fn unit(&self) -> usize {
+        match self {
+            Self::F16(_) | Self::F32(_) => 1,
+            Self::Q8_0(_) => Q8_0_ELEMS,
         }
     }
 }
 
 /// The keys or the values of one KV head, `[len, dim]`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct KvView<'a> {
     /// From the first element of the head at the first position on.
     pub data: KvData<'a>,
@@ -46,6 +60,13 @@ fn fits(len: usize, row_stride: usize, dim: usize, data_len: usize) -> bool {
 
 impl KvView<'_> {
     pub(super) fn assert_valid(&self) {
+        let unit = self.data.unit();
+        assert!(
+            self.dim.is_multiple_of(unit) && self.row_stride.is_multiple_of(unit),
+            "heads of {} with stride {} are not whole blocks of {unit}",
+            self.dim,
+            self.row_stride
+        );
         assert!(
             fits(self.len, self.row_stride, self.dim, self.data.len()),
             "{} rows of {} with stride {} reach beyond {} elements",
@@ -58,7 +79,7 @@ impl KvView<'_> {
 }
 
 /// Keys and values of one KV head over the same positions.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Kv<'a> {
     /// Keys.
     pub k: KvView<'a>,

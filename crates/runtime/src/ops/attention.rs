@@ -3,6 +3,7 @@
 use fucina_accel::{self as accel, Call};
 use fucina_dtype::DType;
 use fucina_kernels::attention::{self, Kv, KvData, KvView, Params};
+use fucina_kernels::convert::Q8_0_ELEMS;
 
 use crate::error::{Error, Result};
 use crate::ops;
@@ -19,7 +20,7 @@ impl DynTensor {
     /// `softmax(scale * self · kᵀ) · v` for each head.
     ///
     /// `self` is `[tokens, heads, dim]`, `k` is `[positions, kv_heads, dim]` and `v` is
-    /// `[positions, kv_heads, v_dim]`, both f32 or f16. Each key head serves `heads / kv_heads`
+    /// `[positions, kv_heads, v_dim]`, both f32, f16 or `Q8_0`. Each key head serves `heads / kv_heads`
     /// query heads. The result is `[tokens, heads, v_dim]`.
     ///
     /// # Errors
@@ -113,6 +114,7 @@ impl<'a> Heads<'a> {
     fn new(tensor: &'a DynTensor) -> Result<Self> {
         let elems = match tensor.dtype() {
             DType::F16 => KvData::F16(tensor.elems::<u16>("attention")?),
+            DType::Q8_0 => KvData::Q8_0(tensor.blocks("attention")?),
             _ => KvData::F32(tensor.elems_f32("attention")?),
         };
         let strides = (tensor.strides()[0], tensor.strides()[1]);
@@ -124,6 +126,7 @@ impl<'a> Heads<'a> {
         let data = match self.elems {
             KvData::F16(elems) => KvData::F16(elems.get(start..).unwrap_or(&[])),
             KvData::F32(elems) => KvData::F32(elems.get(start..).unwrap_or(&[])),
+            KvData::Q8_0(blocks) => KvData::Q8_0(blocks.get(start / Q8_0_ELEMS..).unwrap_or(&[])),
         };
         KvView { data, row_stride: self.strides.0, len: self.len, dim: self.dim }
     }

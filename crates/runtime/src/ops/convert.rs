@@ -2,7 +2,7 @@
 
 use fucina_dtype::DType;
 use fucina_kernels::{dense, reduce};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::error::{Error, Result};
 use crate::ops;
@@ -61,10 +61,7 @@ impl DynTensor {
     }
 
     /// The elements of a view with any strides: from its first element to the end of its last.
-    pub(crate) fn elems<T: FromBytes + zerocopy::Immutable>(
-        &self,
-        op: &'static str,
-    ) -> Result<&[T]> {
+    pub(crate) fn elems<T: FromBytes + Immutable>(&self, op: &'static str) -> Result<&[T]> {
         let last: usize = self
             .shape()
             .iter()
@@ -74,6 +71,20 @@ impl DynTensor {
         let len = if self.is_empty() { 0 } else { last + 1 };
         let bytes = self.span(len * size_of::<T>())?;
         <[T]>::ref_from_bytes(bytes).map_err(|_| Error::Unaligned { op, dtype: self.dtype() })
+    }
+
+    /// As [`elems`](Self::elems), of a tensor in blocks of type `B`.
+    pub(crate) fn blocks<B: FromBytes + Immutable + KnownLayout + Unaligned>(
+        &self,
+        op: &'static str,
+    ) -> Result<&[B]> {
+        let (unit, unit_bytes) = self.dtype().unit();
+        assert_eq!(size_of::<B>(), unit_bytes, "{op}: the blocks of another type");
+        let axes = self.shape().iter().zip(self.strides());
+        let last: usize = axes.map(|(dim, stride)| (dim.max(&1) - 1) * stride).sum();
+        let len = if self.is_empty() { 0 } else { last / unit + 1 };
+        let bytes = self.span(len * unit_bytes)?;
+        <[B]>::ref_from_bytes(bytes).map_err(|_| Error::Unaligned { op, dtype: self.dtype() })
     }
 
     /// As [`elems`](Self::elems), of an f32 tensor.

@@ -1,16 +1,22 @@
 #![deny(unsafe_code)]
 
 use std::arch::x86_64::{
-    __m512, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_cvtph_ps, _mm512_fmadd_ps,
+    __m512, _mm256_set1_epi16, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd,
+    _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_mul_ps,
     _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_unpackhi_pd,
     _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
+use fucina_dtype::BlockQ8_0;
+
 use super::{Rows, scalar};
+use crate::convert::Q8_0_ELEMS;
 use crate::isa::x86::{load_f32x16, store_f32x16, sum_f32x16};
-use crate::isa::x86_ops::load_u16x16;
+use crate::isa::x86_ops::{load_i8x16, load_u16x16};
 
 const LANES: usize = 16;
+/// Vectors of a block.
+const VECTORS: usize = Q8_0_ELEMS / LANES;
 
 #[target_feature(enable = "avx2,f16c,fma,avx512f")]
 pub(super) fn matmul_add(lhs: Rows<'_>, rhs: &[f32], n: usize, out: &mut [f32]) {
@@ -262,4 +268,102 @@ fn padded<T: Copy + Default>(tail: &[T]) -> [T; LANES] {
     let mut vector = [T::default(); LANES];
     vector[..tail.len()].copy_from_slice(tail);
     vector
+}
+
+#[target_feature(enable = "avx2,f16c,fma,avx512f")]
+pub(super) fn dots_q8_0(q: &[f32], rows: Rows<'_, BlockQ8_0>, out: &mut [f32]) {
+    let (quads, rest) = out.as_chunks_mut::<4>();
+    let done = quads.len() * 4;
+    for (i, quad) in quads.iter_mut().enumerate() {
+        *quad = dot_blocks(q, rows, i * 4);
+    }
+    for (i, out) in rest.iter_mut().enumerate() {
+        [*out] = dot_blocks(q, rows, done + i);
+    }
+}
+
+/// As [`dot_rows`], over blocks: the products of a block are summed before its scale is applied.
+#[target_feature(enable = "avx2,f16c,fma,avx512f")]
+#[inline]
+fn dot_blocks<const M: usize>(q: &[f32], rows: Rows<'_, BlockQ8_0>, first: usize) -> [f32; M] {
+    let mut blocks = [&[][..]; M];
+    for (i, blocks) in blocks.iter_mut().enumerate() {
+        *blocks = rows.row(first + i);
+    }
+    let mut sums = [_mm512_setzero_ps(); M];
+    for (group, q) in q.as_chunks::<Q8_0_ELEMS>().0.iter().enumerate() {
+        let mut vectors = [_mm512_setzero_ps(); VECTORS];
+        for (v, q) in vectors.iter_mut().zip(q.as_chunks::<LANES>().0) {
+            *v = load_f32x16(q);
+        }
+        for (sum, blocks) in sums.iter_mut().zip(&blocks) {
+            let block = &blocks[group];
+            let mut products = _mm512_setzero_ps();
+            for (&q, quants) in vectors.iter().zip(block.qs.as_chunks::<LANES>().0) {
+                products = _mm512_fmadd_ps(q, values(quants), products);
+            }
+            *sum = _mm512_fmadd_ps(scale(block), products, *sum);
+        }
+    }
+    let mut out = [0.0; M];
+    for (out, &sum) in out.iter_mut().zip(&sums) {
+        *out = sum_f32x16(sum);
+    }
+    out
+}
+
+#[target_feature(enable = "avx2,f16c,fma,avx512f")]
+pub(super) fn mix_q8_0(weights: &[f32], rows: Rows<'_, BlockQ8_0>, out: &mut [f32]) {
+    let out = out.as_chunks_mut::<Q8_0_ELEMS>().0;
+    let mut group = 0;
+    while group < out.len() {
+        group += match out.len() - group {
+            4.. => mix_blocks::<4>(weights, rows, group, &mut out[group..]),
+            _ => mix_blocks::<1>(weights, rows, group, &mut out[group..]),
+        };
+    }
+}
+
+/// `B` blocks of columns from block `group` on, summed in registers. `out` begins there. Returns
+/// the number of blocks.
+#[target_feature(enable = "avx2,f16c,fma,avx512f")]
+#[inline]
+fn mix_blocks<const B: usize>(
+    weights: &[f32],
+    rows: Rows<'_, BlockQ8_0>,
+    group: usize,
+    out: &mut [[f32; Q8_0_ELEMS]],
+) -> usize {
+    let mut sums = [[_mm512_setzero_ps(); VECTORS]; B];
+    for (i, &weight) in weights.iter().enumerate() {
+        let weight = _mm512_set1_ps(weight);
+        for (sums, block) in sums.iter_mut().zip(&rows.row(i)[group..][..B]) {
+            let weight = _mm512_mul_ps(weight, scale(block));
+            for (sum, quants) in sums.iter_mut().zip(block.qs.as_chunks::<LANES>().0) {
+                *sum = _mm512_fmadd_ps(weight, values(quants), *sum);
+            }
+        }
+    }
+    for (out, sums) in out.iter_mut().zip(&sums) {
+        for (out, &sum) in out.as_chunks_mut::<LANES>().0.iter_mut().zip(sums) {
+            store_f32x16(out, _mm512_add_ps(load_f32x16(out), sum));
+        }
+    }
+    B
+}
+
+/// Quants as floats.
+#[target_feature(enable = "avx2,f16c,fma,avx512f")]
+#[inline]
+fn values(quants: &[i8; LANES]) -> __m512 {
+    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_i8x16(quants)))
+}
+
+/// The scale of a block in every lane. Converting all of them avoids a dependency on what the
+/// register held.
+#[target_feature(enable = "avx2,f16c,fma,avx512f")]
+#[inline]
+fn scale(block: &BlockQ8_0) -> __m512 {
+    let bits = block.d.get().cast_signed();
+    _mm512_cvtph_ps(_mm256_set1_epi16(bits))
 }

@@ -1,6 +1,9 @@
 #![deny(unsafe_code)]
 
+use fucina_dtype::BlockQ8_0;
+
 use super::Rows;
+use crate::convert::Q8_0_ELEMS;
 use crate::convert::scalar::f16_value;
 
 /// Columns that are summed together.
@@ -48,6 +51,43 @@ pub(super) fn mix(weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
 
 pub(super) fn mix_f16(weights: &[f32], rows: Rows<'_, u16>, out: &mut [f32]) {
     mix_of(weights, rows, out, f16_value);
+}
+
+pub(super) fn dots_q8_0(q: &[f32], rows: Rows<'_, BlockQ8_0>, out: &mut [f32]) {
+    let q = q.as_chunks::<Q8_0_ELEMS>().0;
+    for (i, out) in out.iter_mut().enumerate() {
+        let mut sums = [0.0_f32; WIDTH];
+        for (q, block) in q.iter().zip(rows.row(i)) {
+            let mut products = [0.0_f32; WIDTH];
+            let halves = q.as_chunks::<WIDTH>().0.iter().zip(block.qs.as_chunks::<WIDTH>().0);
+            for (q, quants) in halves {
+                for (sum, (&q, &k)) in products.iter_mut().zip(q.iter().zip(quants)) {
+                    *sum += q * f32::from(k);
+                }
+            }
+            let d = f16_value(block.d.get());
+            for (sum, &product) in sums.iter_mut().zip(&products) {
+                *sum += d * product;
+            }
+        }
+        *out = sums.iter().sum();
+    }
+}
+
+pub(super) fn mix_q8_0(weights: &[f32], rows: Rows<'_, BlockQ8_0>, out: &mut [f32]) {
+    for (group, out) in out.as_chunks_mut::<Q8_0_ELEMS>().0.iter_mut().enumerate() {
+        let mut sums = [0.0_f32; Q8_0_ELEMS];
+        for (i, &weight) in weights.iter().enumerate() {
+            let block = &rows.row(i)[group];
+            let weight = weight * f16_value(block.d.get());
+            for (sum, &v) in sums.iter_mut().zip(&block.qs) {
+                *sum += weight * f32::from(v);
+            }
+        }
+        for (out, &sum) in out.iter_mut().zip(&sums) {
+            *out += sum;
+        }
+    }
 }
 
 #[inline(always)]
