@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use fucina::llm::sampler::{ConfigError, SamplerConfig};
 
+use crate::cache::CacheArgs;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::quantize::recipe::Recipe;
@@ -68,6 +69,8 @@ pub(crate) struct RunArgs {
     /// far as the model goes]
     #[arg(long, value_name = "N")]
     pub(crate) ctx: Option<usize>,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
     /// Threads [default: `FUCINA_THREADS`, or all CPUs that the process may use]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
@@ -155,6 +158,8 @@ pub(crate) struct BenchArgs {
     /// Tokens in the context before each test, a list
     #[arg(short, long, value_name = "N,..", value_delimiter = ',', default_value = "0")]
     pub(crate) depth: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
     /// Write JSON with every sample instead of a table
     #[arg(long, conflicts_with = "csv")]
     pub(crate) json: bool,

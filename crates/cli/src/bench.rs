@@ -8,7 +8,7 @@ mod report;
 
 use std::time::Instant;
 
-use fucina::llm::{Model, Session, SessionOptions};
+use fucina::llm::{Model, Session};
 
 use crate::args::BenchArgs;
 use crate::exit::{Exit, Failure};
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         for (depth, tests) in plan {
             for test in tests {
                 let samples = measure(&model, test, depth, args)?;
-                report.add(Row::new(&model, &source, test, depth, samples))?;
+                report.add(Row::new(&model, &source, (test, depth), args.cache, samples))?;
             }
         }
         trace::report(&rt);
@@ -102,8 +102,7 @@ fn plan(args: &BenchArgs, context: usize) -> anyhow::Result<Vec<(usize, Vec<Test
 
 /// Nanoseconds of each round.
 fn measure(model: &Model, test: Test, depth: usize, args: &BenchArgs) -> anyhow::Result<Vec<u64>> {
-    let mut session =
-        model.session(&SessionOptions::default().context(Some(depth + test.tokens())))?;
+    let mut session = model.session(&args.cache.options(Some(depth + test.tokens())))?;
     let vocab = model.tokenizer().vocab_size();
     let before = tokens(depth, vocab, 1);
     let tokens = tokens(test.tokens(), vocab, 2);
@@ -156,6 +155,7 @@ fn tokens(count: usize, vocab: usize, seed: u64) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::CacheArgs;
 
     fn args() -> BenchArgs {
         BenchArgs {
@@ -165,6 +165,7 @@ mod tests {
             repetitions: 1,
             threads: Vec::new(),
             depth: vec![0],
+            cache: CacheArgs::default(),
             json: false,
             csv: false,
             quiet: true,

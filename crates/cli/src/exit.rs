@@ -113,7 +113,9 @@ fn llm_code(error: &llm::Error) -> Exit {
         llm::Error::Encode(_) | llm::Error::EmptyPrompt | llm::Error::PromptTooLong { .. } => {
             Exit::Input
         }
-        llm::Error::Context { .. } => Exit::Usage,
+        llm::Error::Context { .. } | llm::Error::Tensor(fucina::Error::CacheHead { .. }) => {
+            Exit::Usage
+        }
         _ => Exit::Failed,
     }
 }

@@ -1,6 +1,7 @@
 //! `fucina inspect`: what a file holds, and what this version will do with it. Nothing is loaded;
 //! `--check` decodes every tensor.
 
+mod cache;
 mod check;
 mod kernel;
 mod report;
@@ -14,6 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::progress::Progress;
 use crate::source::{self, Source};
+use cache::PerToken;
 use check::Values;
 
 /// What was found. The fields are those of `--json`; `docs/cli.md` describes them.
@@ -31,6 +33,8 @@ struct Report {
     supported: bool,
     parameters: u64,
     memory: Memory,
+    /// What keys and values take.
+    cache_per_token: Vec<PerToken>,
     types: Vec<TypeSum>,
     isa: &'static str,
     metadata: Vec<Entry>,
@@ -149,6 +153,7 @@ impl Report {
             supported,
             parameters: file.tensors().iter().map(|info| info.len_elems() as u64).sum(),
             memory,
+            cache_per_token: cache::per_token(file),
             types: type_sums(file),
             isa: isa.name(),
             metadata: metadata.collect(),

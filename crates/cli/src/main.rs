@@ -6,6 +6,7 @@
 
 mod args;
 mod bench;
+mod cache;
 mod doctor;
 mod exit;
 mod inspect;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fucina::llm::sampler::Sampler;
 use fucina::llm::tokenizer::{Bos, Special};
-use fucina::llm::{self, DEFAULT_CONTEXT, Event, GenerateOptions, Model, SessionOptions, generate};
+use fucina::llm::{self, DEFAULT_CONTEXT, Event, GenerateOptions, Model, generate};
 
 use crate::args::RunArgs;
 use crate::exit::{Exit, Failure};
@@ -172,9 +172,9 @@ impl Job<'_> {
 
     fn generate(&self, mut sampler: Sampler) -> anyhow::Result<(Printer, llm::Generated)> {
         let args = self.args;
-        let mut session =
-            self.model.session(&SessionOptions::default().context(Some(self.context())))?;
-        let mut printer = Printer { live: !args.json, ..Printer::default() };
+        let mut session = self.model.session(&args.cache.options(Some(self.context())))?;
+        let mut printer =
+            Printer { live: !args.json, cache_bytes: session.cache_bytes(), ..Printer::default() };
         let options =
             GenerateOptions::default().max_tokens(self.max_tokens).ignore_end(args.ignore_eos);
         let progress = Progress::new("prompt", false, args.quiet);
@@ -228,6 +228,8 @@ struct Printer {
     /// The continuation.
     text: String,
     ids: Vec<u32>,
+    /// Memory of keys and values.
+    cache_bytes: usize,
     /// From the start of the program to the first token.
     first_token: Option<Duration>,
 }

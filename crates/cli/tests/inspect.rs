@@ -40,6 +40,12 @@ fn json_has_every_tensor_and_the_sums_agree() {
     assert_eq!(report["parameters"], 3_672_832);
     assert_eq!(report["supported"], true);
     assert!(report.get("damaged").is_none(), "nothing was checked");
+    // Four layers, two key and two value heads of 64 elements.
+    let cache = serde_json::json!([
+        { "type": "f16", "bytes": 4 * 4 * 64 * 2 },
+        { "type": "q8_0", "bytes": 4 * 4 * 2 * 34 },
+    ]);
+    assert_eq!(report["cache_per_token"], cache);
     let on_disk = call(&["inspect", asset().to_str().unwrap(), "--json"]).ok().json();
     assert_eq!(on_disk["access"], "memory-mapped");
     assert_eq!(on_disk["tensors"], report["tensors"]);

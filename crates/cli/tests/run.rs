@@ -185,3 +185,19 @@ fn warnings_are_one_line_each_and_quiet_silences_them() {
     let bench = call(&["bench", &path, "-p", "1", "-n", "0", "-r", "1", "-t", "1,2"]).ok();
     assert_eq!(bench.stderr.lines().count(), 2, "not again for each number of threads: {bench:?}");
 }
+
+#[test]
+fn the_type_of_the_cache_is_chosen_and_shown() {
+    let run = |cache: &str| {
+        let args = ["run", "She was", "-n", "8", "--greedy", "--cache-type", cache];
+        let summary = call(&args).ok().stderr;
+        (summary, call(&[&args[..], &["--json"]].concat()).ok().json())
+    };
+    // 512 positions of four layers with two key and two value heads of 64 elements.
+    let (f16, q8_0) = (run("f16"), run("q8_0"));
+    assert!(f16.0.contains("cache 1.00 MiB f16"), "{}", f16.0);
+    assert!(q8_0.0.contains("cache 544.00 KiB q8_0"), "{}", q8_0.0);
+    assert_eq!(f16.1["cache"], serde_json::json!({ "type": "f16", "bytes": 1 << 20 }));
+    assert_eq!(q8_0.1["cache"]["bytes"], 544 << 10);
+    call(&["run", "x", "--cache-type", "q4_0"]).failed(2, &["q4_0", "f16, q8_0"]);
+}

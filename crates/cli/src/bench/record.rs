@@ -1,10 +1,12 @@
 //! One row: what was measured on what, and the samples.
 
+use fucina::CacheType;
 use fucina::accel::Outcome;
 use fucina::llm::Model;
 use serde::Serialize;
 
 use super::Test;
+use crate::cache::CacheArgs;
 use crate::output;
 use crate::source::Source;
 
@@ -24,6 +26,7 @@ pub(super) struct Row {
     pub(super) n_prompt: usize,
     pub(super) n_gen: usize,
     pub(super) depth: usize,
+    pub(super) cache_type: &'static str,
     /// Mean of the rates of the samples.
     pub(super) tokens_per_second: f64,
     /// Standard deviation of the rates, with `n - 1` in the denominator.
@@ -39,8 +42,8 @@ impl Row {
     pub(super) fn new(
         model: &Model,
         source: &Source,
-        test: Test,
-        depth: usize,
+        (test, depth): (Test, usize),
+        cache: CacheArgs,
         samples_ns: Vec<u64>,
     ) -> Self {
         let (info, rt) = (model.info(), model.runtime());
@@ -60,6 +63,7 @@ impl Row {
             n_prompt: if let Test::Prompt(tokens) = test { tokens } else { 0 },
             n_gen: if let Test::Generate(tokens) = test { tokens } else { 0 },
             depth,
+            cache_type: cache.cache_type.name(),
             tokens_per_second: stats.mean,
             stddev: stats.stddev,
             median: stats.median,
@@ -73,13 +77,19 @@ impl Row {
     /// The cells of the table.
     pub(super) fn cells(&self) -> [String; 7] {
         let (mean, stddev) = (self.tokens_per_second, self.stddev);
+        // Unless it is the usual one.
+        let cache = if self.cache_type == CacheType::default().name() {
+            String::new()
+        } else {
+            format!(", {}", self.cache_type)
+        };
         [
             format!("{} {}", self.architecture, self.main_type),
             output::bytes(self.size_bytes),
             output::count(self.parameters),
             self.backend.clone(),
             self.threads.to_string(),
-            self.test.clone(),
+            format!("{}{cache}", self.test),
             format!("{mean:.2} ± {stddev:.2}"),
         ]
     }

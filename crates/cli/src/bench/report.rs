@@ -9,7 +9,7 @@ const HEAD: [&str; 7] = ["model", "size", "params", "backend", "threads", "test"
 const WIDTHS: [usize; 7] = [16, 10, 8, 10, 7, 14, 20];
 
 const CSV_HEAD: &str = "version,model,architecture,main_type,size_bytes,parameters,backend,isa,\
-    threads,test,n_prompt,n_gen,depth,tokens_per_second,stddev,median,min,max";
+    threads,test,n_prompt,n_gen,depth,tokens_per_second,stddev,median,min,max,cache_type";
 
 enum Format {
     Table,
@@ -114,6 +114,7 @@ fn csv(row: &Row) -> String {
         row.median.to_string(),
         row.min.to_string(),
         row.max.to_string(),
+        quoted(row.cache_type),
     ]
     .join(",")
 }

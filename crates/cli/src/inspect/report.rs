@@ -90,7 +90,16 @@ fn head(out: &mut String, report: &Report) {
             ),
         ),
     ];
-    let rows: Vec<_> = rows.map(|(name, value)| vec![name.to_owned(), value]).into();
+    let mut rows: Vec<_> = rows.map(|(name, value)| vec![name.to_owned(), value]).into();
+    let cache: Vec<_> = report
+        .cache_per_token
+        .iter()
+        .map(|cache| format!("{} as {}", bytes(cache.bytes as u64), cache.kind))
+        .collect();
+    if !cache.is_empty() {
+        let value = format!("{} for each token of the context", cache.join(", "));
+        rows.push(vec!["cache".to_owned(), value]);
+    }
     out.push_str(&columns(&rows, &[false, false]));
 }
 

@@ -23,7 +23,16 @@ pub(super) struct Record<'a> {
     stop: &'static str,
     seed: Option<u64>,
     backend: Backend,
+    cache: Cache,
     timings: Timings,
+}
+
+/// Keys and values.
+#[derive(Serialize)]
+struct Cache {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    bytes: usize,
 }
 
 #[derive(Serialize)]
@@ -92,6 +101,7 @@ impl<'a> Record<'a> {
             },
             seed: (config.temperature > 0.0).then_some(config.seed),
             backend: Backend { isa: rt.isa().name(), threads: rt.threads(), offloaded },
+            cache: Cache { kind: job.args.cache.cache_type.name(), bytes: printer.cache_bytes },
             timings: Timings {
                 prompt_tokens: done.prompt_tokens,
                 prompt_ms: ms(done.prompt_time),
@@ -112,11 +122,12 @@ impl<'a> Record<'a> {
             output::plain(&model.name).into_owned(),
             format!("{} params {}", output::count(model.parameters), model.main_type),
             format!("cpu {}, {threads}", backend.isa),
+            format!("cache {} {}", output::bytes(self.cache.bytes as u64), self.cache.kind),
             format!("prompt {} tok", timings.prompt_tokens),
             format!("generated {} tok", timings.generated_tokens),
         ];
         for (part, tokens_per_second) in
-            [(3, timings.prompt_tokens_per_second), (4, timings.generated_tokens_per_second)]
+            [(4, timings.prompt_tokens_per_second), (5, timings.generated_tokens_per_second)]
         {
             if tokens_per_second > 0.0 {
                 parts[part].push(' ');
@@ -171,6 +182,7 @@ mod tests {
                 threads: 2,
                 offloaded: (calls > 0).then_some(("reference", calls)).into_iter().collect(),
             },
+            cache: Cache { kind: "f16", bytes: 3 << 20 },
             timings: Timings {
                 prompt_tokens: 9,
                 prompt_ms: 11.0,
@@ -187,7 +199,7 @@ mod tests {
     fn the_summary_says_what_ran_where_and_how_fast() {
         assert_eq!(
             record("max_tokens", None, 0).summary(),
-            "austen · 3.7 M params Q8_0 · cpu avx2, 2 threads · prompt 9 tok 812 t/s · \
+            "austen · 3.7 M params Q8_0 · cpu avx2, 2 threads · cache 3.00 MiB f16 · prompt 9 tok 812 t/s · \
              generated 1 tok · first token 21 ms"
         );
         let offloaded = record("context_full", Some(7), 12).summary();
