@@ -1,10 +1,11 @@
 //! The ops that a provider may take, as checked values.
 //!
-//! A call borrows its operands and lives on the caller's stack: no description of an op outlives
+//! A call borrows its operands, and the tables of some ops, and lives on the caller's stack: no description of an op outlives
 //! it. Every op has one f32 output, dense and row-major.
 
 mod attention;
 mod elementwise;
+mod grouped;
 mod matmul;
 mod rows;
 
@@ -12,6 +13,7 @@ use fucina_dtype::DType;
 
 pub use attention::{Attention, Pairing, Rope};
 pub use elementwise::{Activation, Binary, BinaryOp, Glu, Unary, UnaryOp};
+pub use grouped::{Combine, GroupedMatMul};
 pub use matmul::MatMul;
 pub use rows::{RmsNorm, Rows, Softmax};
 
@@ -41,6 +43,10 @@ pub enum Call<'a> {
     Softmax(Softmax<'a>),
     /// Rows of a table by number.
     Rows(Rows<'a>),
+    /// Matrix product with one of several matrices for each row.
+    GroupedMatMul(GroupedMatMul<'a>),
+    /// Weighted sums of rows.
+    Combine(Combine<'a>),
 }
 
 /// Runs an expression on the op inside a call.
@@ -56,6 +62,8 @@ macro_rules! each {
             Call::Unary($op) => $value,
             Call::Softmax($op) => $value,
             Call::Rows($op) => $value,
+            Call::GroupedMatMul($op) => $value,
+            Call::Combine($op) => $value,
         }
     };
 }
@@ -73,6 +81,8 @@ impl<'a> Call<'a> {
             Self::Unary(op) => op.op.name(),
             Self::Softmax(_) => "softmax",
             Self::Rows(_) => "rows",
+            Self::GroupedMatMul(_) => "grouped_matmul",
+            Self::Combine(_) => "combine",
         }
     }
 
@@ -90,6 +100,7 @@ impl<'a> Call<'a> {
     pub fn format(&self) -> DType {
         match self {
             Self::MatMul(op) => op.rhs.dtype(),
+            Self::GroupedMatMul(op) => op.weights.dtype(),
             Self::Attention(op) => op.k.dtype(),
             _ => self.inputs().next().map_or(DType::F32, Operand::dtype),
         }
@@ -138,6 +149,7 @@ impl<'a> Call<'a> {
     pub fn work(&self) -> u64 {
         match self {
             Self::MatMul(op) => op.work(),
+            Self::GroupedMatMul(op) => op.work(),
             Self::Attention(op) => op.work(),
             _ => product(&self.out_shape().unwrap_or_default()),
         }

@@ -13,6 +13,7 @@
 
 mod activations;
 mod data;
+mod grouped;
 mod ops;
 mod oracle;
 mod protocol;
@@ -31,8 +32,8 @@ use crate::storage::Storage;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Config {
     /// Largest relative error that the provider makes when it rounds an operand of a product:
-    /// 0 for f32, 2^-11 for f16 and TF32, 2^-8 for bf16. It widens the bounds of products and of
-    /// attention, and nothing else.
+    /// 0 for f32, 2^-11 for f16 and TF32, 2^-8 for bf16. It widens the bounds of products, grouped
+    /// ones included, and of attention, and nothing else.
     pub operand_rounding: f64,
 }
 
@@ -111,6 +112,7 @@ pub fn run_with(make: &dyn Fn() -> Arc<dyn Provider>, config: Config) -> Report 
     let mut report = Report::default();
     ops::check(make, config, &mut report);
     activations::check(make, &mut report);
+    grouped::check(make, config, &mut report);
     protocol::check(make, &mut report);
     report
 }

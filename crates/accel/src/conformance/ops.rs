@@ -10,6 +10,7 @@ use super::{Check, Config, Report, Stop, ensure, offload, pool};
 use crate::call::{Attention, Call, MatMul, Pairing, RmsNorm, Rope, Rows, Softmax};
 use crate::operand::Operand;
 use crate::provider::Provider;
+use crate::storage::Storage;
 
 /// Makes the call from its operands.
 pub(super) type MakeCall = Box<dyn for<'a> Fn(&[Operand<'a>]) -> Call<'a>>;
@@ -27,22 +28,30 @@ impl Case {
     pub(super) fn run(&self, provider: &dyn Provider) -> Check {
         let pool = pool();
         let storages: Vec<_> = self.inputs.iter().map(Data::storage).collect();
-        let operands =
-            self.inputs.iter().zip(&storages).map(|(data, storage)| data.operand(storage));
-        let operands = operands.collect::<Result<Vec<_>, _>>();
-        let operands = operands.map_err(|error| Stop::Fail(error.to_string()))?;
-        let out = offload(provider, &pool, &(self.call)(&operands))?;
-        let (chunks, _) = out.host()?.as_chunks::<4>();
-        ensure(chunks.len() == self.want.len(), || format!("{} elements", chunks.len()))?;
-        for (i, (&got, want)) in chunks.iter().zip(&self.want).enumerate() {
-            let got = f32::from_le_bytes(got);
-            let Want { value, bound } = *want;
-            ensure(want.accepts(got), || {
-                format!("element {i}: {got}, not {value} within {bound:e}")
-            })?;
-        }
-        Ok(())
+        let operands = operands(&self.inputs, &storages)?;
+        compare(&offload(provider, &pool, &(self.call)(&operands))?, &self.want)
     }
+}
+
+/// Views what [`Data::storage`] has made of each input.
+pub(super) fn operands<'a>(
+    inputs: &[Data],
+    storages: &'a [Storage],
+) -> Result<Vec<Operand<'a>>, Stop> {
+    let operands = inputs.iter().zip(storages).map(|(data, storage)| data.operand(storage));
+    operands.collect::<Result<_, _>>().map_err(|error| Stop::Fail(error.to_string()))
+}
+
+/// Compares an output with the right answer.
+pub(super) fn compare(out: &Storage, want: &[Want]) -> Check {
+    let (chunks, _) = out.host()?.as_chunks::<4>();
+    ensure(chunks.len() == want.len(), || format!("{} elements", chunks.len()))?;
+    for (i, (&got, want)) in chunks.iter().zip(want).enumerate() {
+        let got = f32::from_le_bytes(got);
+        let Want { value, bound } = *want;
+        ensure(want.accepts(got), || format!("element {i}: {got}, not {value} within {bound:e}"))?;
+    }
+    Ok(())
 }
 
 pub(super) fn check(make: &dyn Fn() -> Arc<dyn Provider>, config: Config, report: &mut Report) {

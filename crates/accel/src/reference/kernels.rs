@@ -29,14 +29,24 @@ impl Dense {
 #[derive(Debug)]
 pub(super) enum Kernel {
     MatMul,
-    RmsNorm { eps: f32 },
-    Rope { pairing: Pairing },
+    RmsNorm {
+        eps: f32,
+    },
+    Rope {
+        pairing: Pairing,
+    },
     Attention(Attention),
     Glu(Activation),
     Binary(BinaryOp),
     Unary(UnaryOp),
-    Softmax { scale: f32 },
+    Softmax {
+        scale: f32,
+    },
     Rows,
+    /// For each row, its expert and the row of the activations that it reads.
+    GroupedMatMul(Vec<(usize, usize)>),
+    /// The rows that are added up, token by token.
+    Combine(Vec<usize>),
 }
 
 /// The scalar arguments of an attention.
@@ -66,6 +76,15 @@ impl Kernel {
             Call::Unary(op) => Self::Unary(op.op),
             Call::Softmax(op) => Self::Softmax { scale: op.scale },
             Call::Rows(_) => Self::Rows,
+            Call::GroupedMatMul(op) => {
+                let [_, experts, ..] = op.sizes();
+                let rows = |expert| op.group(expert).map(move |row| (expert, op.source(row)));
+                Self::GroupedMatMul((0..experts).flat_map(rows).collect())
+            }
+            Call::Combine(op) => {
+                let ids = op.ids.iter().map(|&id| usize::try_from(id).ok());
+                Self::Combine(ids.collect::<Option<_>>()?)
+            }
         })
     }
 
@@ -86,6 +105,8 @@ impl Kernel {
             }
             (Self::Softmax { scale }, [x]) => softmax(x, f64::from(*scale)),
             (Self::Rows, [table, ids]) => return rows(table, ids),
+            (Self::GroupedMatMul(rows), [x, weights]) => grouped_matmul(rows, x, weights),
+            (Self::Combine(ids), [x, weights]) => combine(ids, x, weights),
             _ => return Err("wrong number of operands".to_owned()),
         })
     }
@@ -223,4 +244,28 @@ fn rows(table: &Dense, ids: &Dense) -> Result<Vec<f32>, String> {
         out.extend_from_slice(&table.elems[row * d..][..d]);
     }
     Ok(out)
+}
+
+fn grouped_matmul(rows: &[(usize, usize)], x: &Dense, weights: &Dense) -> Vec<f32> {
+    let (n, k) = (weights.shape[1], weights.shape[2]);
+    let mut out = Vec::with_capacity(rows.len() * n);
+    for &(expert, source) in rows {
+        let row = &x.elems[source * k..][..k];
+        out.extend((0..n).map(|j| narrow(dot(row, &weights.elems[(expert * n + j) * k..][..k]))));
+    }
+    out
+}
+
+fn combine(ids: &[usize], x: &Dense, weights: &Dense) -> Vec<f32> {
+    let (t, used, d) = (weights.shape[0], weights.shape[1], x.shape[1]);
+    let mut out = Vec::with_capacity(t * d);
+    for token in 0..t {
+        let pairs = token * used..(token + 1) * used;
+        out.extend((0..d).map(|i| {
+            let term =
+                |at: usize| f64::from(weights.elems[at]) * f64::from(x.elems[ids[at] * d + i]);
+            narrow(pairs.clone().map(term).sum())
+        }));
+    }
+    out
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::reference::ManualProvider;
 use crate::{
-    Activation, Attention, CallError, Decline, Glu, Outcome, Pairing, RmsNorm, Rope, Rows, Shape,
-    Softmax, Trace,
+    Activation, Attention, CallError, Combine, Decline, Glu, GroupedMatMul, Outcome, Pairing,
+    RmsNorm, Rope, Rows, Shape, Softmax, Trace,
 };
 use crate::{CpuReason, Decision, Event};
 
@@ -86,6 +86,113 @@ fn row_ops_check_their_axes() {
     assert_eq!(rows(view(&x, DType::Q8_0, &[2, 32]), ids), Some(Shape::of([5, 32])));
     assert_eq!(rows(f32s(&x, &[2, 3]), f32s(&x, &[5])), None);
     assert_eq!(rows(view(&x, DType::U8, &[2, 3]), ids), None);
+}
+
+/// `[m, k] x [experts, n, k]` with tables, on a storage of zeros.
+fn grouped(x: [&[usize]; 2], offsets: &[i32], row_ids: Option<&[i32]>) -> Result<Shape, CallError> {
+    let storage = poisoned().take(4096).unwrap();
+    let (lhs, weights) = (f32s(&storage, x[0]), f32s(&storage, x[1]));
+    Call::GroupedMatMul(GroupedMatMul { x: lhs, weights, offsets, row_ids }).out_shape()
+}
+
+#[test]
+fn a_grouped_product_checks_its_tables() {
+    let shapes: [&[usize]; 2] = [&[4, 3], &[2, 5, 3]];
+    let good = |offsets: &[i32], ids: Option<&[i32]>| grouped(shapes, offsets, ids);
+    assert_eq!(good(&[0, 1, 4], None), Ok(Shape::of([4, 5])));
+    assert_eq!(good(&[0, 0, 4], None), Ok(Shape::of([4, 5])));
+    assert_eq!(good(&[0, 4, 4], None), Ok(Shape::of([4, 5])));
+    assert_eq!(good(&[0, 3, 6], Some(&[0, 3, 3, 1, 0, 2])), Ok(Shape::of([6, 5])));
+    assert_eq!(good(&[0, 0, 0], Some(&[])), Ok(Shape::of([0, 5])));
+    assert_eq!(grouped([&[0, 3], &[0, 5, 3]], &[0], None), Ok(Shape::of([0, 5])));
+    assert_eq!(grouped([&[2, 0], &[1, 5, 0]], &[0, 2], None), Ok(Shape::of([2, 5])));
+    // Offsets: too few or many, not from zero, backwards, negative, beyond the rows.
+    let bad: [&[i32]; 8] = [
+        &[],
+        &[0, 4],
+        &[0, 1, 2, 4],
+        &[1, 2, 4],
+        &[0, 5, 4],
+        &[0, -1, 4],
+        &[-1, 2, 4],
+        &[0, i32::MIN, 4],
+    ];
+    for offsets in bad {
+        let error = good(offsets, None).unwrap_err();
+        let CallError::Argument { op: "grouped_matmul", argument: "offsets", .. } = error else {
+            panic!("{offsets:?}: {error}")
+        };
+    }
+    for end in [0, 3, 5, i32::MAX] {
+        let error = good(&[0, 0, end], None).unwrap_err();
+        assert!(matches!(error, CallError::Shapes { .. }), "{error}");
+    }
+    // Ids: too few or many, negative, outside.
+    let bad: [&[i32]; 5] = [&[], &[0, 1, 2], &[0, 1, 2, 3, 3], &[0, 1, 2, -1], &[0, 1, 2, 4]];
+    for ids in bad {
+        let error = good(&[0, 1, 4], Some(ids)).unwrap_err();
+        let CallError::Argument { op: "grouped_matmul", argument: "row_ids", .. } = error else {
+            panic!("{ids:?}: {error}")
+        };
+    }
+}
+
+#[test]
+fn a_grouped_product_checks_its_shapes_and_types() {
+    for shapes in [
+        [&[4, 3][..], &[2, 5, 4][..]],
+        [&[4, 3], &[5, 3]],
+        [&[4], &[2, 5, 3]],
+        [&[1, 4, 3], &[2, 5, 3]],
+    ] {
+        let error = grouped(shapes, &[0, 1, 4], None).unwrap_err();
+        assert!(matches!(error, CallError::Shapes { .. }), "{shapes:?}: {error}");
+    }
+    let x = poisoned().take(4096).unwrap();
+    let of = |x, weights| {
+        let call = GroupedMatMul { x, weights, offsets: &[0, 1, 2], row_ids: Some(&[0, 0]) };
+        Call::GroupedMatMul(call)
+    };
+    let (rows, blocks) = (f32s(&x, &[1, 64]), view(&x, DType::Q8_0, &[2, 3, 64]));
+    let call = of(rows, blocks);
+    assert_eq!(call.out_shape(), Ok(Shape::of([2, 3])));
+    assert_eq!((call.op_name(), call.format()), ("grouped_matmul", DType::Q8_0));
+    assert_eq!(call.work(), 2 * 3 * 64);
+    let error = of(view(&x, DType::F16, &[1, 64]), blocks).validate().unwrap_err();
+    assert!(matches!(error, CallError::DType { index: 0, .. }), "{error}");
+    let error = of(rows, view(&x, DType::I32, &[2, 3, 64])).validate().unwrap_err();
+    assert!(matches!(error, CallError::DType { index: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_grouped_product_counts_its_tiles() {
+    let x = poisoned().take(4096).unwrap();
+    let (rows, weights) = (f32s(&x, &[81, 1]), f32s(&x, &[5, 2, 1]));
+    let offsets = [0, 0, 1, 8, 41, 81];
+    let op = GroupedMatMul { x: rows, weights, offsets: &offsets, row_ids: None };
+    assert_eq!(Call::GroupedMatMul(op).out_shape(), Ok(Shape::of([81, 2])));
+    assert_eq!(op.sizes(), [81, 5, 2, 1]);
+    assert_eq!((0..5).map(|e| op.group(e).len()).collect::<Vec<_>>(), [0, 1, 7, 33, 40]);
+    // One, one, two and two of 32 rows.
+    assert_eq!((op.tiles(32), op.tiles(1), op.tiles(100)), (6, 81, 4));
+    assert_eq!(op.source(80), 80);
+}
+
+#[test]
+fn combining_checks_its_ids() {
+    let x = poisoned().take(4096).unwrap();
+    let shape = |rows: &[usize], weights: &[usize], ids: &[i32]| {
+        let (x, weights) = (f32s(&x, rows), f32s(&x, weights));
+        Call::Combine(Combine { x, weights, ids }).out_shape().ok()
+    };
+    assert_eq!(shape(&[4, 3], &[2, 2], &[0, 3, 3, 1]), Some(Shape::of([2, 3])));
+    assert_eq!(shape(&[4, 3], &[2, 0], &[]), Some(Shape::of([2, 3])));
+    assert_eq!(shape(&[0, 3], &[0, 2], &[]), Some(Shape::of([0, 3])));
+    for ids in [&[0, 3, 3][..], &[0, 3, 3, 4], &[0, 3, 3, -1], &[0, 3, 3, 1, 0]] {
+        assert_eq!(shape(&[4, 3], &[2, 2], ids), None, "{ids:?}");
+    }
+    assert_eq!(shape(&[4], &[2, 2], &[0, 0, 0, 0]), None);
+    assert_eq!(shape(&[4, 3], &[4], &[0, 0, 0, 0]), None);
 }
 
 #[test]
