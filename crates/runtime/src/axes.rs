@@ -10,7 +10,7 @@ use fucina_kernels::glu::Activation;
 use fucina_kernels::rope::Pairing;
 
 use crate::error::{Error, Result};
-use crate::ops::RopeTable;
+use crate::ops::{GroupRows, Groups, RopeTable};
 use crate::tensor::{DynTensor, Element};
 
 /// The name of an axis. Declare some with [`axes!`](crate::axes).
@@ -531,6 +531,36 @@ impl<V: Axis, D: Axis> Tensor<(V, D)> {
     /// Fails if an id is out of range.
     pub fn rows<T: Axis>(&self, ids: &Tensor<(T,)>) -> Result<Tensor<(T, D)>> {
         Ok(Self::wrap(self.inner.rows(&ids.inner)?))
+    }
+}
+
+impl<R: Axis, K: Axis> Tensor<(R, K)> {
+    /// Rows times the matrices of the experts that they go to: see
+    /// [`DynTensor::grouped_matmul_t`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn dot_grouped<E: Axis, N: Axis, S: Axis>(
+        &self,
+        weights: &Tensor<(E, N, K)>,
+        groups: &Groups,
+        rows: GroupRows,
+    ) -> Result<Tensor<(S, N)>> {
+        Ok(Self::wrap(self.inner.grouped_matmul_t(&weights.inner, groups, rows)?))
+    }
+
+    /// Weighted sums of the sorted rows of each token: see [`DynTensor::combine`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn combine<T: Axis, U: Axis>(
+        &self,
+        weights: &Tensor<(T, U)>,
+        groups: &Groups,
+    ) -> Result<Tensor<(T, K)>> {
+        Ok(Self::wrap(self.inner.combine(&weights.inner, groups)?))
     }
 }
 

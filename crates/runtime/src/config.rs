@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::gates::MIN_FILL;
+
 /// A variable holds a value that it does not take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the variable {name} is {value:?}; it takes {expected}")]
@@ -26,7 +28,7 @@ pub enum Offload {
     Force,
 }
 
-/// Work thresholds in multiply-adds, `m * n * k`. See `gates.rs` for what each one guards.
+/// Thresholds, most of them of work in multiply-adds, `m * n * k`. See `gates.rs` for what each one guards.
 pub type GateOverrides = BTreeMap<&'static str, u64>;
 
 /// The knobs.
@@ -43,7 +45,7 @@ pub struct Config {
     pub trace: bool,
     /// `FUCINA_POOL_MB`. `None`: the pool's default.
     pub pool_retention_mb: Option<usize>,
-    /// The `FUCINA_GPU_MIN_WORK…` thresholds that are set.
+    /// The thresholds of [`THRESHOLDS`](crate::THRESHOLDS) that are set.
     pub gates: GateOverrides,
 }
 
@@ -109,9 +111,15 @@ impl Config {
         };
         let mut gates = GateOverrides::new();
         for &(name, _) in crate::gates::THRESHOLDS {
-            if let Some(value) = number(name, "a number of multiply-adds, in decimal digits")? {
-                gates.insert(name, value);
+            let (limit, expected) = match name {
+                MIN_FILL => (100, "percent, from 0 to 100"),
+                _ => (u64::MAX, "a number of multiply-adds, in decimal digits"),
+            };
+            let Some(value) = number(name, expected)? else { continue };
+            if value > limit {
+                return Err(ConfigError { name, value: value.to_string(), expected });
             }
+            gates.insert(name, value);
         }
         Ok(Self {
             threads,
@@ -148,6 +156,8 @@ mod tests {
             ("FUCINA_GPU_TRACE", "yes"),
             ("FUCINA_POOL_MB", "-1"),
             ("FUCINA_GPU_MIN_WORK", "1e9"),
+            ("FUCINA_GPU_QMOE_MIN_FILL", "101"),
+            ("FUCINA_GPU_QMOE_MIN_FILL", "50%"),
         ];
         for (name, value) in bad {
             let error = config(&[(name, value)]).unwrap_err();

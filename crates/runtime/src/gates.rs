@@ -18,6 +18,9 @@ pub enum Memory {
     Unified,
 }
 
+/// The one threshold that is no work: percent of the tiles of a grouped product.
+pub(crate) const MIN_FILL: &str = "FUCINA_GPU_QMOE_MIN_FILL";
+
 const NEVER: u64 = u64::MAX;
 
 /// `(variable, (discrete, unified))`.
@@ -39,6 +42,10 @@ pub const THRESHOLDS: &[(&str, (u64, u64))] = &[
     ("FUCINA_GPU_MIN_WORK_DENSE_TQ2", (1 << 27, 1 << 25)),
     // Quantized weights, up to eight rows. Off until a machine shows that it pays.
     ("FUCINA_GPU_MIN_WORK_DECODE", (NEVER, NEVER)),
+    // Weights of experts, whatever their format: the three products of a block together, and how
+    // much of the tiles of rows has to be filled, in percent.
+    ("FUCINA_GPU_MIN_WORK_QMOE", (1 << 30, 1 << 30)),
+    (MIN_FILL, (50, 50)),
     // Queries * keys * heads * head size.
     ("FUCINA_GPU_MIN_WORK_ATTN", (1 << 28, 1 << 29)),
 ];

@@ -42,7 +42,7 @@ pub use fucina_kernels::isa::Isa;
 pub use fucina_kernels::rope::{Pairing, RopeConfig, Scaling};
 pub use gates::{Gates, Memory, THRESHOLDS};
 pub use kv_cache::{CacheType, KvCache, KvShape};
-pub use ops::RopeTable;
+pub use ops::{GroupRows, Groups, RopeTable};
 pub use runtime::{Builder, Runtime};
 pub use tensor::{DynTensor, Element};
 pub use threads::{Team, TileMut};

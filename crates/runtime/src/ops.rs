@@ -6,6 +6,7 @@
 
 mod attention;
 mod convert;
+mod grouped;
 mod light;
 mod matmul;
 mod select;
@@ -18,6 +19,7 @@ use fucina_accel::{
 use fucina_dtype::DType;
 use zerocopy::FromBytes;
 
+pub use grouped::{GroupRows, Groups};
 pub use light::RopeTable;
 
 use crate::error::{Error, Result};
@@ -83,6 +85,10 @@ fn query(call: &Call<'_>, device: &DeviceInfo) -> Query {
             let rhs = &matmul.rhs;
             let resident = rhs.storage().device_copy(device.id, rhs.byte_range()).is_some();
             Kind::MatMul { m: b.saturating_mul(m), n, k, rhs: rhs.dtype(), resident }
+        }
+        Call::GroupedMatMul(grouped) => {
+            let [rows, _, n, k] = grouped.sizes();
+            Kind::GroupedMatMul { rows, n, k, tiles: grouped.tiles(route::TILE_ROWS) }
         }
         Call::Attention(_) => Kind::Attention { work: call.work() },
         _ => Kind::Light,

@@ -7,7 +7,7 @@ use fucina_accel::CpuReason;
 use fucina_dtype::DType;
 
 use crate::config::Offload;
-use crate::gates::{Gates, Memory, quant_threshold};
+use crate::gates::{Gates, MIN_FILL, Memory, quant_threshold};
 
 /// What the decision depends on, besides the gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,17 @@ pub enum Kind {
         /// The device has the current bytes of the weights.
         resident: bool,
     },
+    /// `out[rows, n]` with an expert's `[n, k]` for each row: one of the three products of a block.
+    GroupedMatMul {
+        /// Rows of all experts together.
+        rows: usize,
+        /// Rows of the weights of one expert.
+        n: usize,
+        /// The contracted size.
+        k: usize,
+        /// Tiles of [`TILE_ROWS`] rows, none of which has rows of two experts.
+        tiles: usize,
+    },
     /// Attention over `work = queries * keys * heads * head_dim`.
     Attention {
         /// See above.
@@ -44,6 +55,9 @@ pub enum Kind {
     /// Anything that reads each element a few times: norms, RoPE, element-wise ops, look-ups.
     Light,
 }
+
+/// Rows of a tile of a grouped product, as the gate counts them.
+pub const TILE_ROWS: usize = 32;
 
 /// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +80,10 @@ pub fn decide(query: &Query, offload: Offload, gates: &Gates) -> Route {
             let floor = |name| gates.threshold(name, query.memory);
             matmul(Shape { m, n, k, resident }, rhs, &floor)
         }
+        Kind::GroupedMatMul { rows, n, k, tiles } => {
+            let floor = |name| gates.threshold(name, query.memory);
+            grouped(rows, work_of([rows, n, k]), tiles, &floor)
+        }
         Kind::Attention { work } => {
             let name = "FUCINA_GPU_MIN_WORK_ATTN";
             gate(work, &[(name, gates.threshold(name, query.memory))])
@@ -84,8 +102,7 @@ struct Shape {
 
 fn matmul(shape: Shape, rhs: DType, floor: &dyn Fn(&'static str) -> u64) -> Route {
     let Shape { m, n, k, resident } = shape;
-    // An overflow is more work than any threshold but the one that means "never".
-    let work = [m, n, k].iter().fold(1u64, |work, &size| work.saturating_mul(size as u64));
+    let work = work_of([m, n, k]);
     let names: &[&'static str] = match rhs {
         DType::F32 if resident && m <= 8 && n >= 256 && k >= 256 => &["FUCINA_GPU_MIN_WORK_GEMV"],
         DType::F32 if resident && n >= 32 && k >= 16 => &["FUCINA_GPU_MIN_WORK_RESIDENT"],
@@ -105,6 +122,21 @@ fn matmul(shape: Shape, rhs: DType, floor: &dyn Fn(&'static str) -> u64) -> Rout
         *at = named(name, floor);
     }
     gate(work, &floors[..names.len()])
+}
+
+/// Half-empty tiles waste the device; the threshold of the work is that of a block, which has
+/// three products of the same size (gate, up and down), so that all three decide alike.
+fn grouped(rows: usize, work: u64, tiles: usize, floor: &dyn Fn(&'static str) -> u64) -> Route {
+    let slots = (tiles as u128) * (TILE_ROWS as u128);
+    if (rows as u128) * 100 < slots * u128::from(floor(MIN_FILL)) {
+        return Route::Cpu(CpuReason::BelowGate { threshold: MIN_FILL });
+    }
+    gate(work.saturating_mul(3), &[named("FUCINA_GPU_MIN_WORK_QMOE", floor)])
+}
+
+/// Multiply-adds. An overflow is more than any threshold but the one that means "never".
+fn work_of(sizes: [usize; 3]) -> u64 {
+    sizes.iter().fold(1u64, |work, &size| work.saturating_mul(size as u64))
 }
 
 fn named(name: &'static str, floor: &dyn Fn(&'static str) -> u64) -> (&'static str, u64) {
@@ -168,6 +200,38 @@ mod tests {
         for (kind, memory, want) in rows {
             assert_eq!(auto(kind, memory), want, "{kind:?} {memory:?}");
         }
+    }
+
+    /// A block of 128 experts of 768 by 2048, of which each token uses 8.
+    #[test]
+    fn grouped_products_need_full_tiles_and_enough_work() {
+        let of = |rows, tiles, n, k| Kind::GroupedMatMul { rows, n, k, tiles };
+        let (fill, work) = ("FUCINA_GPU_QMOE_MIN_FILL", "FUCINA_GPU_MIN_WORK_QMOE");
+        let rows = [
+            // One token: eight tiles with a row each.
+            (of(8, 8, 768, 2048), below(fill)),
+            // 16 rows of 32 are the half; one less is not.
+            (of(128 * 16, 128, 768, 2048), Route::Offload),
+            (of(128 * 16 - 1, 128, 768, 2048), below(fill)),
+            // 3 * 1024 * 683 * 512 is just above 2^30, and with 682 just below.
+            (of(1024, 32, 683, 512), Route::Offload),
+            (of(1024, 32, 682, 512), below(work)),
+            (of(0, 0, 768, 2048), below(work)),
+            (of(usize::MAX, usize::MAX, usize::MAX, 2), below(fill)),
+            (of(usize::MAX, usize::MAX / 32, usize::MAX, 2), Route::Offload),
+        ];
+        for (kind, want) in rows {
+            assert_eq!(auto(kind, Memory::Discrete), want, "{kind:?}");
+            assert_eq!(auto(kind, Memory::Unified), want, "{kind:?}");
+        }
+        let gates = Gates::new([(fill, 0), (work, 1)].into());
+        let query = |kind| Query { kind, memory: Memory::Discrete, pending_input: false };
+        let one = query(of(8, 8, 768, 2048));
+        assert_eq!(decide(&one, Offload::Auto, &gates), Route::Offload);
+        // `u64::MAX` means never, whatever the work.
+        let gates = Gates::new([(work, u64::MAX)].into());
+        let huge = query(of(usize::MAX, usize::MAX / 32, usize::MAX, 2));
+        assert_eq!(decide(&huge, Offload::Auto, &gates), below(work));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! Not here: what is worth a region at all. Ops decide that.
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -208,6 +209,49 @@ impl Team {
             });
         });
     }
+
+    /// As [`for_each_tile`](Self::for_each_tile), with tiles of unequal heights: the rows of one
+    /// tile are one of `bands`. The task gets the number of the band as well. Rows of no band are
+    /// left alone.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `data` is not whole rows, if the bands are not in order, overlap or leave the
+    /// matrix, if `tile_cols` is zero, and as [`run`](Self::run).
+    pub fn for_each_band<T: Send>(
+        &self,
+        data: &mut [T],
+        cols: usize,
+        (bands, tile_cols): (&[Range<usize>], usize),
+        task: impl Fn(usize, TileMut<'_, T>) + Sync,
+    ) {
+        if data.is_empty() {
+            return;
+        }
+        assert!(cols > 0 && data.len().is_multiple_of(cols), "the matrix is not whole rows");
+        assert!(tile_cols > 0, "a tile holds at least one element");
+        let end = bands.iter().fold(0, |end, band| {
+            assert!(end <= band.start && band.start <= band.end, "bands are in order");
+            band.end
+        });
+        assert!(end <= data.len() / cols, "a band is outside the matrix");
+        let across = cols.div_ceil(tile_cols);
+        let base = SendPtr(data.as_mut_ptr());
+        let tasks = bands.len().checked_mul(across).expect("fewer tiles than addresses");
+        self.run(tasks, |index| {
+            let (band, col) = (index / across, index % across * tile_cols);
+            let base = &base;
+            // The bands are disjoint, and so are the tiles of a band.
+            let tile = TileMut {
+                base: base.0,
+                row_stride: cols,
+                rows: bands[band].clone(),
+                cols: col..cols.min(col + tile_cols),
+                _data: std::marker::PhantomData,
+            };
+            task(band, tile);
+        });
+    }
 }
 
 impl Drop for Team {
@@ -231,9 +275,9 @@ pub struct TileMut<'a, T> {
     base: *mut T,
     row_stride: usize,
     /// Rows of the matrix that the tile covers.
-    pub(crate) rows: std::ops::Range<usize>,
+    pub(crate) rows: Range<usize>,
     /// Columns of the matrix that the tile covers.
-    pub(crate) cols: std::ops::Range<usize>,
+    pub(crate) cols: Range<usize>,
     _data: std::marker::PhantomData<&'a mut [T]>,
 }
 

@@ -46,6 +46,40 @@ fn tiles_cover_the_matrix_once() {
 }
 
 #[test]
+fn bands_of_any_height_are_covered_once_and_the_rest_is_left_alone() {
+    let team = Team::new(3);
+    // Empty bands, a gap of two rows, and a last row of none.
+    let bands = [0..0, 0..1, 1..8, 8..8, 10..43];
+    let is_inside = |row: usize| bands.iter().any(|band| band.contains(&row));
+    for cols in [1, 16, 33] {
+        let mut data = vec![0usize; 44 * cols];
+        team.for_each_band(&mut data, cols, (&bands, 16), |band, mut tile| {
+            assert_eq!(tile.rows, bands[band]);
+            for row in tile.rows.clone() {
+                let start = tile.cols.start;
+                for (offset, value) in tile.row_mut(row).iter_mut().enumerate() {
+                    *value += row * cols + start + offset + 1;
+                }
+            }
+        });
+        for (at, &value) in data.iter().enumerate() {
+            assert_eq!(value, if is_inside(at / cols) { at + 1 } else { 0 }, "{at} of {cols}");
+        }
+    }
+}
+
+#[test]
+fn bands_that_overlap_or_leave_the_matrix_are_refused() {
+    let team = Team::new(2);
+    #[expect(clippy::reversed_empty_ranges, reason = "one of the wrong ones")]
+    let wrong = [[0..2, 1..3], [2..3, 0..1], [0..2, 2..5], [0..1, 3..2]];
+    for bands in wrong {
+        let run = || team.for_each_band(&mut [0; 8], 2, (&bands, 1), |_, _| ());
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err(), "{bands:?}");
+    }
+}
+
+#[test]
 fn a_panic_in_a_task_reaches_the_caller_and_the_team_lives_on() {
     let team = Team::new(4);
     for bad in 0..8 {

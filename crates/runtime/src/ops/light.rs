@@ -217,7 +217,7 @@ impl DynTensor {
 }
 
 /// Runs `task(row, out)` for each row of `out`, on the team if there is enough work.
-fn for_rows(
+pub(super) fn for_rows(
     rt: &Runtime,
     out: &mut [f32],
     (rows, cols): (usize, usize),

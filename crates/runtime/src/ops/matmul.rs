@@ -3,7 +3,7 @@
 //! The kernel follows from the weights: packed panels, rows of 16-bit floats, or f32 GEMM. Tasks
 //! are tiles of the output.
 
-use fucina_accel::{Call, MatMul, Shape};
+use fucina_accel::{Call, MatMul, Shape, Storage};
 use fucina_dtype::DType;
 use fucina_kernels::dense;
 use fucina_kernels::quant::{PANEL_COLS, activation_len, matmul_panel, quantize_row};
@@ -43,7 +43,8 @@ impl DynTensor {
             why: "the result has more than four axes",
         })?;
         let lhs = lhs.reshape(&[1, lhs.shape()[0], lhs.shape()[1]])?;
-        let packed = rhs.packed().filter(|_| axes.1 + 1 == rhs.shape().len());
+        // Panels of several matrices are padded apart, so they are no panels of one.
+        let packed = rhs.packed().filter(|_| axes.1 == 1 && rhs.shape().len() == 2);
         let right3 = right.reshape(&[1, right.shape()[0], right.shape()[1]])?;
         matmul(&lhs, &right3, packed.map(AsRef::as_ref), (self, rhs))?.reshape(&shape)
     }
@@ -188,6 +189,45 @@ fn work(sizes: [usize; 3]) -> usize {
     sizes.into_iter().fold(1, usize::saturating_mul)
 }
 
+/// Rows in the 8-bit form that the packed kernels read.
+pub(super) struct Quantized {
+    storage: Storage,
+    len_bytes: usize,
+}
+
+impl Quantized {
+    /// Quantizes rows of `k` elements. `k` is not zero.
+    pub(super) fn new(rt: &Runtime, x: &[f32], k: usize) -> Result<Self> {
+        let (isa, len, m) = (rt.isa(), activation_len(k), x.len() / k);
+        let len_bytes = m * len * 4;
+        let mut storage = rt.pool().take(len_bytes)?;
+        let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
+        let words = <[u32]>::mut_from_bytes(&mut bytes[..len_bytes])
+            .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
+        let rows_a_task =
+            if work([m, k, 1]) < SERIAL_WORK { m } else { m.div_ceil(4 * rt.threads()) };
+        rt.team().for_each_chunk(words, len * rows_a_task.max(1), |index, chunk| {
+            let x = &x[index * rows_a_task * k..];
+            for (x, out) in x.chunks_exact(k).zip(chunk.chunks_exact_mut(len)) {
+                quantize_row(isa, x, out);
+            }
+        });
+        Ok(Self { storage, len_bytes })
+    }
+
+    /// The records of the rows, one after the other.
+    pub(super) fn words(&self) -> Result<&[u32]> {
+        let bytes = &self.storage.host()?[..self.len_bytes];
+        <[u32]>::ref_from_bytes(bytes)
+            .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })
+    }
+}
+
+/// Quantized rows of `len` words that a task takes at a time.
+pub(super) fn row_block(len: usize) -> usize {
+    (ROW_BLOCK_BYTES / (len * 4)).clamp(8, 512) / 8 * 8
+}
+
 /// Packed weights: quantizes the activations, then one task for each tile of panels.
 fn packed_rows(
     rt: &Runtime,
@@ -197,19 +237,9 @@ fn packed_rows(
     out: &mut [f32],
 ) -> Result<()> {
     let (isa, len) = (rt.isa(), activation_len(k));
-    let mut quantized = rt.pool().take(m * len * 4)?;
-    let bytes = quantized.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
-    let quantized = <[u32]>::mut_from_bytes(&mut bytes[..m * len * 4])
-        .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
-    let rows_a_task = if work([m, k, 1]) < SERIAL_WORK { m } else { m.div_ceil(4 * rt.threads()) };
-    rt.team().for_each_chunk(quantized, len * rows_a_task, |index, chunk| {
-        let x = &x[index * rows_a_task * k..];
-        for (x, out) in x.chunks_exact(k).zip(chunk.chunks_exact_mut(len)) {
-            quantize_row(isa, x, out);
-        }
-    });
-    let (layout, panels, quantized) = (packed.layout(), packed.panels()?, &*quantized);
-    let row_block = (ROW_BLOCK_BYTES / (len * 4)).clamp(8, 512) / 8 * 8;
+    let quantized = Quantized::new(rt, x, k)?;
+    let (layout, panels, quantized) = (packed.layout(), packed.panels()?, quantized.words()?);
+    let row_block = row_block(len);
     let group = if work([m, n, k]) < SERIAL_WORK {
         layout.panels()
     } else {
@@ -231,7 +261,7 @@ fn packed_rows(
 }
 
 /// Copies a block of `width` columns, row-major, to the tile's columns from `first` on.
-fn copy_tile(tile: &mut TileMut<'_, f32>, first: usize, block: &[f32], width: usize) {
+pub(super) fn copy_tile(tile: &mut TileMut<'_, f32>, first: usize, block: &[f32], width: usize) {
     let cols = width.min(tile.cols.end - first);
     let at = first - tile.cols.start;
     for (row, values) in tile.rows.clone().zip(block.chunks_exact(width)) {

@@ -65,7 +65,12 @@ impl DynTensor {
         let rows = v.chunks_exact_mut(k.max(1)).zip(p.chunks_exact_mut(k.max(1)));
         let mut best = vec![(0, 0.0); k];
         for (x, (values, places)) in x.data::<f32>()?.chunks_exact(cols.max(1)).zip(rows) {
-            reduce::top_k(rt.isa(), x, &mut best);
+            let found = reduce::top_k(rt.isa(), x, &mut best);
+            // Fewer numbers than places: what is left are NaN.
+            let nan = x.iter().enumerate().filter(|(_, value)| value.is_nan());
+            for (to, (at, &value)) in best[found..].iter_mut().zip(nan) {
+                *to = (at, value);
+            }
             for (&(at, value), (to_value, to_place)) in
                 best.iter().zip(values.iter_mut().zip(places))
             {
