@@ -148,8 +148,21 @@ impl<'a> Loader<'a> {
         name: &str,
         shape: [usize; 2],
     ) -> Result<Tensor<(N, K)>> {
-        let info = self.info(name, &shape)?;
-        let mut matrix = self.read(info, &shape)?;
+        Ok(Tensor::from_dyn(self.packed(name, &shape)?)?)
+    }
+
+    /// A matrix for each expert, packed like one.
+    pub(crate) fn experts<E: Axis, N: Axis, K: Axis>(
+        &self,
+        name: &str,
+        shape: [usize; 3],
+    ) -> Result<Tensor<(E, N, K)>> {
+        Ok(Tensor::from_dyn(self.packed(name, &shape)?)?)
+    }
+
+    fn packed(&self, name: &str, shape: &[usize]) -> Result<DynTensor> {
+        let info = self.info(name, shape)?;
+        let mut matrix = self.read(info, shape)?;
         matrix.pack()?;
         if matrix.packed_bytes() > 0 {
             // The packed form serves from now on; the file's pages need not stay in memory too.
@@ -160,7 +173,7 @@ impl<'a> Loader<'a> {
             packed => memory.packed += packed as u64,
         });
         self.loaded(info);
-        Ok(Tensor::from_dyn(matrix)?)
+        Ok(matrix)
     }
 
     /// A table whose rows are looked up, and which is not multiplied with: never packed.

@@ -18,6 +18,7 @@ const FAMILIES: &[(&str, Load)] = &[
     ("llama", models::llama::load),
     ("qwen2", models::qwen2::load),
     ("qwen3", models::qwen3::load),
+    ("qwen3moe", models::qwen3moe::load),
 ];
 
 /// The architectures that can be loaded.

@@ -3,9 +3,11 @@
 pub(crate) mod blocks;
 pub(crate) mod gemma3;
 pub(crate) mod llama;
+mod moe;
 mod plain;
 pub(crate) mod qwen2;
 pub(crate) mod qwen3;
+pub(crate) mod qwen3moe;
 
 use fucina_runtime::{KvCache, Runtime, Tensor};
 

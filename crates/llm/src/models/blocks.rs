@@ -42,7 +42,6 @@ pub(crate) struct Sizes {
     pub(crate) head_dim: usize,
     /// Elements of a value head.
     pub(crate) v_dim: usize,
-    pub(crate) ff: usize,
     pub(crate) vocab: usize,
     pub(crate) context: usize,
     pub(crate) eps: f32,
@@ -74,7 +73,6 @@ impl Sizes {
             kv_heads,
             head_dim,
             v_dim,
-            ff: loader.count("feed_forward_length")?,
             vocab,
             context: loader.count("context_length")?,
             eps: loader.positive_or("attention.layer_norm_rms_epsilon", 1e-5)?,
@@ -104,6 +102,15 @@ impl<N: Axis, K: Axis> Linear<N, K> {
     }
 }
 
+/// What follows attention in a layer: it changes each token on its own.
+pub(crate) trait FeedsForward: Sized + Send + Sync {
+    /// Loads the part of layer `block`, such as `blk.3`.
+    fn load(loader: &Loader<'_>, sizes: &Sizes, block: &str) -> Result<Self>;
+
+    /// What the layer adds to `x`, which is normed.
+    fn forward(&self, x: &Tensor<(Token, Hidden)>) -> Result<Tensor<(Token, Hidden)>>;
+}
+
 /// `down(activation(gate(x)) * up(x))`.
 pub(crate) struct FeedForward {
     activation: Activation,
@@ -112,10 +119,10 @@ pub(crate) struct FeedForward {
     down: Linear<Hidden, Ff>,
 }
 
-impl FeedForward {
+impl FeedsForward for FeedForward {
     /// With `SiLU`, until [`activation`](Self::activation) says otherwise.
-    pub(crate) fn load(loader: &Loader<'_>, sizes: &Sizes, block: &str) -> Result<Self> {
-        let (hidden, ff) = (sizes.hidden, sizes.ff);
+    fn load(loader: &Loader<'_>, sizes: &Sizes, block: &str) -> Result<Self> {
+        let (hidden, ff) = (sizes.hidden, loader.count("feed_forward_length")?);
         Ok(Self {
             activation: Activation::Silu,
             gate: loader.linear(&format!("{block}.ffn_gate"), [ff, hidden])?,
@@ -124,13 +131,15 @@ impl FeedForward {
         })
     }
 
-    pub(crate) fn activation(self, activation: Activation) -> Self {
-        Self { activation, ..self }
-    }
-
-    pub(crate) fn forward(&self, x: &Tensor<(Token, Hidden)>) -> Result<Tensor<(Token, Hidden)>> {
+    fn forward(&self, x: &Tensor<(Token, Hidden)>) -> Result<Tensor<(Token, Hidden)>> {
         let (gate, up) = (self.gate.forward(x)?, self.up.forward(x)?);
         self.down.forward(&gate.glu(self.activation, &up)?)
+    }
+}
+
+impl FeedForward {
+    pub(crate) fn activation(self, activation: Activation) -> Self {
+        Self { activation, ..self }
     }
 }
 

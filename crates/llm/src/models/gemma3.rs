@@ -18,7 +18,8 @@ use fucina_runtime::{Activation, KvCache, Pairing, RopeTable, Tensor, UnaryOp};
 use crate::error::{Error, Result, Stage};
 use crate::loader::Loader;
 use crate::models::blocks::{
-    Ends, FeedForward, HeadDim, Hidden, Projections, Rotary, Scores, Sizes, Token, Vocab,
+    Ends, FeedForward, FeedsForward, HeadDim, Hidden, Projections, Rotary, Scores, Sizes, Token,
+    Vocab,
 };
 use crate::models::{Decoder, Pass};
 

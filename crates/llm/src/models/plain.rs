@@ -11,7 +11,9 @@ use fucina_runtime::Tensor;
 
 use crate::error::Result;
 use crate::loader::Loader;
-use crate::models::blocks::{FeedForward, Hidden, Layer, Place, Projections, Sizes, Token};
+use crate::models::blocks::{
+    FeedForward, FeedsForward, Hidden, Layer, Place, Projections, Sizes, Token,
+};
 
 pub(crate) struct Block {
     attn_norm: Tensor<(Hidden,)>,

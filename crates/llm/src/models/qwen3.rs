@@ -13,23 +13,24 @@ use crate::error::Result;
 use crate::loader::Loader;
 use crate::models::Decoder;
 use crate::models::blocks::{
-    FeedForward, HeadDim, Hidden, Layer, Place, Projections, Sizes, Stack, Token,
+    FeedForward, FeedsForward, HeadDim, Hidden, Layer, Place, Projections, Sizes, Stack, Token,
 };
 
 pub(crate) fn load(loader: &Loader<'_>, sizes: &Sizes) -> Result<Box<dyn Decoder>> {
-    Ok(Box::new(Stack::<Block>::load(loader, sizes, Pairing::Halves)?))
+    Ok(Box::new(Stack::<Block<FeedForward>>::load(loader, sizes, Pairing::Halves)?))
 }
 
-struct Block {
+/// A layer. The families differ in what follows attention.
+pub(crate) struct Block<F> {
     attn_norm: Tensor<(Hidden,)>,
     attention: Projections,
     q_norm: Tensor<(HeadDim,)>,
     k_norm: Tensor<(HeadDim,)>,
     ff_norm: Tensor<(Hidden,)>,
-    ff: FeedForward,
+    ff: F,
 }
 
-impl Layer for Block {
+impl<F: FeedsForward> Layer for Block<F> {
     fn load(loader: &Loader<'_>, sizes: &Sizes, block: &str) -> Result<Self> {
         Ok(Self {
             attn_norm: loader.vector(&format!("{block}.attn_norm.weight"), sizes.hidden)?,
@@ -37,7 +38,7 @@ impl Layer for Block {
             q_norm: loader.vector(&format!("{block}.attn_q_norm.weight"), sizes.head_dim)?,
             k_norm: loader.vector(&format!("{block}.attn_k_norm.weight"), sizes.head_dim)?,
             ff_norm: loader.vector(&format!("{block}.ffn_norm.weight"), sizes.hidden)?,
-            ff: FeedForward::load(loader, sizes, block)?,
+            ff: F::load(loader, sizes, block)?,
         })
     }
 
