@@ -40,7 +40,7 @@ pub enum CpuReason {
 impl fmt::Display for CpuReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::BelowGate { threshold } => return write!(f, "work below {threshold}"),
+            Self::BelowGate { threshold } => return write!(f, "below {threshold}"),
             Self::NoProvider => "no provider",
             Self::Disabled => "offloading is off",
             Self::NotOffered => "not offered",

@@ -16,6 +16,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("FUCINA_CPU_ISA", "instruction set of the CPU kernels"),
     ("FUCINA_GPU", "whether calls are offered to providers"),
     ("FUCINA_GPU_TRACE", "says where every op ran, and why"),
+    ("FUCINA_GPU_QMOE_MIN_FILL", "how full the tiles of experts are that are offered, in percent"),
     ("FUCINA_POOL_MB", "free memory that the pool keeps"),
     ("FUCINA_ORACLES", "golden files of the tests; no effect here"),
     ("FUCINA_REQUIRE_ORACLES", "tests without golden files fail; no effect here"),
