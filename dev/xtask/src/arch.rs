@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fucina-llm", &["fucina-runtime", "fucina-gguf", "fucina-dtype"]),
     ("fucina", &["fucina-runtime", "fucina-accel", "fucina-llm", "fucina-gguf"]),
     ("fucina-cli", &["fucina"]),
+    ("fucina-cuda-sim", &[]),
     ("fucina-testkit", &[]),
     ("fucina-models", &[]),
     ("xtask", &["fucina-gguf", "fucina-dtype", "fucina-testkit"]),
