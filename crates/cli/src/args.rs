@@ -9,6 +9,7 @@ use fucina::llm::sampler::{ConfigError, SamplerConfig};
 
 use crate::cache::CacheArgs;
 use crate::exit::{Exit, Failure};
+use crate::models::{list::ListArgs, pull::PullArgs, rm::RmArgs};
 use crate::output;
 use crate::quantize::recipe::Recipe;
 
@@ -22,7 +23,8 @@ struct Cli {
 }
 
 const EXAMPLES: &str = "\
-Without MODEL every command uses the small model that is part of the program.
+Without MODEL every command uses the small model that is part of the program. MODEL is a path, or the
+name of a model that was pulled.
 
 Examples:
   fucina run \"It is a truth universally acknowledged\"
@@ -30,6 +32,8 @@ Examples:
   fucina run model.gguf - < prompt.txt
   fucina bench model.gguf -p 128,512 -t 1,2
   fucina inspect model.gguf --check
+  fucina pull qwen2.5-coder-0.5b
+  fucina run qwen2.5-coder-0.5b \"fn main() {\" -n 32
   fucina doctor
 
 Exit codes: 0 done, 1 failed, 2 wrong flag or environment variable, 3 model not usable,
@@ -41,6 +45,9 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     Inspect(InspectArgs),
     Quantize(QuantizeArgs),
+    Pull(PullArgs),
+    List(ListArgs),
+    Rm(RmArgs),
     Doctor(DoctorArgs),
 }
 
@@ -57,7 +64,7 @@ Examples:
   fucina run model.gguf \"Once upon a time\" -n 64 --greedy
   fucina run model.gguf - --json < prompt.txt")]
 pub(crate) struct RunArgs {
-    /// The text to continue, in quotes; before it the path of a model, if there are two. A prompt
+    /// The text to continue, in quotes; before it the path or name of a model, if there are two. A prompt
     /// of `-` reads standard input, without its last line break
     #[arg(required = true, num_args = 1.., value_name = "PROMPT")]
     pub(crate) words: Vec<OsString>,
@@ -140,7 +147,7 @@ Examples:
   fucina bench model.gguf -p 128,512 -n 32 -t 1,2,4
   fucina bench model.gguf -d 1024 --json > record.json")]
 pub(crate) struct BenchArgs {
-    /// A GGUF file [default: the embedded model]
+    /// A GGUF file, or the name of a pulled model [default: the embedded model]
     pub(crate) model: Option<PathBuf>,
     /// Tokens of a prompt, a list; 0 leaves the test out [default: 512, or what fits the context]
     #[arg(short = 'p', long, value_name = "N,..", value_delimiter = ',')]
@@ -182,7 +189,8 @@ Examples:
   fucina inspect model.gguf --check
   fucina inspect model.gguf --json > model.json")]
 pub(crate) struct InspectArgs {
-    /// A GGUF file, or the first of a split model [default: the embedded model]
+    /// A GGUF file, the first of a split model, or the name of a pulled one [default: the embedded
+    /// model]
     pub(crate) model: Option<PathBuf>,
     /// Decode every tensor, show minimum, maximum and mean, and look for damaged values: exit code
     /// 3 if there are any
@@ -208,7 +216,7 @@ Examples:
   fucina quantize model-f16.gguf model-q4_k_m.gguf --to q4_k_m
   fucina quantize model-q8_0.gguf model-q4_0.gguf --to q4_0 --requantize")]
 pub(crate) struct QuantizeArgs {
-    /// A GGUF file, or the first of a split model
+    /// A GGUF file, the first of a split model, or the name of a pulled one
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
     /// The file to write

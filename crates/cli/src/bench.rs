@@ -49,7 +49,7 @@ impl Test {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
-    let source = Source::from(args.model.clone());
+    let source = Source::of(args.model.as_deref())?;
     let threads: Vec<Option<usize>> = if args.threads.is_empty() {
         vec![None]
     } else {

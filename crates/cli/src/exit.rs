@@ -93,6 +93,9 @@ fn code(error: &anyhow::Error) -> Option<Exit> {
         if cause.is::<llm::tokenizer::EncodeError>() {
             return Some(Exit::Input);
         }
+        if let Some(error) = cause.downcast_ref::<fucina_hub::Error>() {
+            return Some(hub_code(error));
+        }
         let closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
         if cause.downcast_ref::<io::Error>().is_some_and(closed) {
             return None;
@@ -120,6 +123,19 @@ fn llm_code(error: &llm::Error) -> Exit {
     }
 }
 
+const fn hub_code(error: &fucina_hub::Error) -> Exit {
+    use fucina_hub::Error as Hub;
+    match error {
+        Hub::Name { .. }
+        | Hub::Unknown { .. }
+        | Hub::Ambiguous { .. }
+        | Hub::Choices { .. }
+        | Hub::Variable { .. }
+        | Hub::NoFolder => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +152,9 @@ mod tests {
         assert_eq!(code_of(llm::Error::Context { wanted: 9, limit: 4 }), Some(Exit::Usage));
         assert_eq!(code_of(llm::Error::Architecture { found: "x".into() }), Some(Exit::Model));
         assert_eq!(code_of(gguf::Error::NotAFile { file: "x".into() }), Some(Exit::Model));
+        assert_eq!(code_of(fucina_hub::Error::NoFolder), Some(Exit::Usage));
+        let offline = fucina_hub::Error::Network { host: "h".into(), reason: "r".into() };
+        assert_eq!(code_of(offline), Some(Exit::Failed));
         assert_eq!(code_of(io::Error::other("disk full")), Some(Exit::Failed));
         assert_eq!(code_of(io::Error::from(io::ErrorKind::BrokenPipe)), None);
     }

@@ -91,7 +91,7 @@ struct Damage {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
-    let source = Source::from(args.model.clone());
+    let source = Source::of(args.model.as_deref())?;
     let isa = source::isa(&Config::from_env()?)?;
     let file = source.open()?;
     let mut report = Report::new(&source, &file, isa);

@@ -10,6 +10,7 @@ mod cache;
 mod doctor;
 mod exit;
 mod inspect;
+mod models;
 mod output;
 mod progress;
 mod quantize;
@@ -30,6 +31,9 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Quantize(args) => quantize::run(&args),
+        Command::Pull(args) => models::pull::run(&args),
+        Command::List(args) => models::list::run(&args),
+        Command::Rm(args) => models::rm::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     });
     exit::report(result).into()

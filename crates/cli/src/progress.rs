@@ -29,6 +29,15 @@ impl Progress {
         }
     }
 
+    /// Bytes come from elsewhere: shown with their rate and the time that is left.
+    pub(crate) fn transfer(what: &str, quiet: bool) -> Self {
+        let mut progress = Self::new(what, true, quiet);
+        progress.template = format!(
+            "{what} [{{bar:30}}] {{bytes}}/{{total_bytes}} {{binary_bytes_per_sec}} {{eta}} left"
+        );
+        progress
+    }
+
     /// So much is done.
     pub(crate) fn set(&self, done: u64, total: u64) {
         if !self.shown || self.start.elapsed() < PATIENCE {
@@ -38,7 +47,8 @@ impl Progress {
         let bar = bar.get_or_insert_with(|| {
             let style = ProgressStyle::with_template(&self.template);
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::new(total).with_style(style.progress_chars("=> "))
+            // What was there before this process does not count for the rate.
+            ProgressBar::new(total).with_position(done).with_style(style.progress_chars("=> "))
         });
         bar.set_position(done);
     }

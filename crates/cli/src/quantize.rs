@@ -59,8 +59,9 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
         builder = builder.threads(threads);
     }
     let threads = builder.build()?.threads();
-    let file = Source::Path(args.input.clone()).open()?;
-    check_output(&args.output, &args.input, file.parts())?;
+    let source = Source::named(&args.input)?;
+    let file = source.open()?;
+    check_output(&args.output, source.path().unwrap_or(&args.input), file.parts())?;
     let plans = recipe::plan(&file, args.to, args.pure);
     check_requantize(&plans, args)?;
     let work = Work::new(threads, file.tensor_bytes(), args.quiet);

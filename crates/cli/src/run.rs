@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, Read as _, Write as _};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -83,7 +83,8 @@ fn words(words: &[OsString]) -> anyhow::Result<(Source, &OsString)> {
     match words {
         [prompt] => {
             let path = PathBuf::from(prompt);
-            if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) {
+            let named = prompt.to_str().is_some_and(source::is_model_name);
+            if named || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) {
                 let path = path.display();
                 let message = format!(
                     "`{path}` is a model and the prompt is missing; give a text \
@@ -93,7 +94,7 @@ fn words(words: &[OsString]) -> anyhow::Result<(Source, &OsString)> {
             }
             Ok((Source::Embedded, prompt))
         }
-        [model, prompt] => Ok((Source::Path(PathBuf::from(model)), prompt)),
+        [model, prompt] => Ok((Source::named(Path::new(model))?, prompt)),
         _ => {
             let message =
                 "a prompt of several words goes into quotes: fucina run \"Once upon a time\"";

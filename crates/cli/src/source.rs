@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fucina::gguf::{self, AccessUsed, File};
 use fucina::{Config, Isa, Runtime, default_providers};
+use fucina_hub::{Reference, catalogue};
+
+use crate::exit::{Exit, Failure};
+use crate::{models, output};
 
 /// The model that is part of the program.
 static EMBEDDED: &[u8] = include_bytes!("../assets/austen-q8_0.gguf");
@@ -18,13 +22,35 @@ pub(crate) enum Source {
     Path(PathBuf),
 }
 
-impl From<Option<PathBuf>> for Source {
-    fn from(path: Option<PathBuf>) -> Self {
-        path.map_or(Self::Embedded, Self::Path)
-    }
-}
-
 impl Source {
+    /// The model of an argument, or the embedded one. What exists as a path is a path; otherwise it
+    /// may be the name of a model that was pulled.
+    pub(crate) fn of(model: Option<&Path>) -> anyhow::Result<Self> {
+        model.map_or(Ok(Self::Embedded), Self::named)
+    }
+
+    /// The model of an argument that must be there. See [`Source::of`].
+    pub(crate) fn named(model: &Path) -> anyhow::Result<Self> {
+        if model.exists() {
+            return Ok(Self::Path(model.to_owned()));
+        }
+        let Some(reference) = model.to_str().and_then(|name| Reference::parse(name).ok()) else {
+            return Ok(Self::Path(model.to_owned()));
+        };
+        // Without a folder of models, there is no model in it.
+        let found = match models::store() {
+            Ok(store) => store.find(&reference)?,
+            Err(_) => None,
+        };
+        match found {
+            Some(model) => Ok(Self::Path(model.path)),
+            None => match not_pulled(&reference, model) {
+                Some(failure) => Err(failure.into()),
+                None => Ok(Self::Path(model.to_owned())),
+            },
+        }
+    }
+
     pub(crate) fn open(&self) -> anyhow::Result<File> {
         match self {
             Self::Embedded => Ok(File::from_bytes(Bytes::from_static(EMBEDDED))?),
@@ -32,7 +58,10 @@ impl Source {
                 let missing = matches!(&error, gguf::Error::Io { kind, .. }
                     if *kind == io::ErrorKind::NotFound);
                 let error = anyhow::Error::new(error);
-                if missing { error.context("check the path of the model") } else { error }
+                if !missing {
+                    return error;
+                }
+                error.context("check the path of the model, or see `fucina list` for names")
             }),
         }
     }
@@ -64,6 +93,25 @@ impl Source {
             Self::Path(_) => used.to_string(),
         }
     }
+}
+
+/// Whether a word can only be meant as a model.
+pub(crate) fn is_model_name(word: &str) -> bool {
+    catalogue::entry(word).is_some() || word.starts_with("hf:")
+}
+
+/// What to do if a name is known and its model is not here.
+fn not_pulled(reference: &Reference, name: &Path) -> Option<Failure> {
+    let name = output::plain(name.to_str()?).into_owned();
+    let what = match reference {
+        Reference::Short(short) => {
+            let entry = catalogue::entry(short)?;
+            format!(" ({}, {})", output::bytes(entry.size_bytes), entry.licence().name)
+        }
+        _ => String::new(),
+    };
+    let message = format!("`{name}` is not pulled yet; run `fucina pull {name}`{what}");
+    Some(Failure::new(Exit::Model, message))
 }
 
 /// A runtime with the knobs of the environment; a flag for the threads wins over them.

@@ -14,13 +14,14 @@ use crate::workspace::{Edge, Metadata, Source, sources};
 const EDGES: &[(&str, &[&str])] = &[
     ("fucina-dtype", &[]),
     ("fucina-gguf", &["fucina-dtype"]),
+    ("fucina-hub", &[]),
     ("fucina-kernels", &["fucina-dtype"]),
     ("fucina-accel", &["fucina-dtype"]),
     ("fucina-runtime", &["fucina-kernels", "fucina-accel", "fucina-dtype"]),
     ("fucina-llm", &["fucina-runtime", "fucina-gguf", "fucina-dtype"]),
     ("fucina", &["fucina-runtime", "fucina-accel", "fucina-llm", "fucina-gguf"]),
-    ("fucina-cli", &["fucina"]),
     ("fucina-cuda-sim", &[]),
+    ("fucina-cli", &["fucina", "fucina-hub"]),
     ("fucina-testkit", &[]),
     ("fucina-models", &[]),
     ("xtask", &["fucina-gguf", "fucina-dtype", "fucina-testkit"]),
@@ -57,13 +58,14 @@ const FORBID_UNSAFE: &[&str] = &[
     "crates/dtype/src/lib.rs",
     "crates/llm/src/lib.rs",
     "crates/fucina/src/lib.rs",
+    "crates/hub/src/lib.rs",
     "crates/cli/src/main.rs",
     "dev/testkit/src/lib.rs",
     "dev/xtask/src/main.rs",
 ];
 
 /// Files and folders that may read environment variables. Tests may, too.
-const ENV_FILES: &[&str] = &["crates/runtime/src/config.rs", "crates/cli/*", "dev/*"];
+const ENV_FILES: &[&str] = &["crates/runtime/src/config.rs", "crates/hub/src/config.rs", "crates/cli/*", "dev/*"];
 
 /// Longest file, tests apart.
 const MAX_LINES: usize = 800;

@@ -20,7 +20,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("FUCINA_POOL_MB", "free memory that the pool keeps"),
     ("FUCINA_ORACLES", "golden files of the tests; no effect here"),
     ("FUCINA_REQUIRE_ORACLES", "tests without golden files fail; no effect here"),
-    ("FUCINA_MODELS", "model files of the tests; no effect here"),
+    ("FUCINA_MODELS", "folder of models"),
     ("FUCINA_REQUIRE_MODELS", "tests without model files fail; no effect here"),
     ("FUCINA_REQUIRE_ISA", "instruction sets that the tests require; no effect here"),
 ];
