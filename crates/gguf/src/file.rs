@@ -159,6 +159,15 @@ impl File {
         self.alignment
     }
 
+    /// The bytes of a part before its first tensor: counts, metadata and tensor table. `None` if
+    /// there is no such part.
+    #[must_use]
+    pub fn header_bytes(&self, part: usize) -> Option<&[u8]> {
+        let bytes = &self.parts.get(part)?.bytes;
+        let tensors = self.tensors.iter().filter(|info| info.part == part);
+        Some(&bytes[..tensors.map(|info| info.start).min().unwrap_or(bytes.len())])
+    }
+
     /// Length of the file in bytes; of a split model, all parts together.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {

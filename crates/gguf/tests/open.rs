@@ -101,3 +101,20 @@ fn a_tensor_of_unknown_type_reaches_to_the_next_one() {
     let error = file.tensor("odd").unwrap().dtype().unwrap_err().to_string();
     assert_eq!(error, "<memory>: tensor `odd` has the type unknown (99), which is not supported");
 }
+
+#[test]
+fn the_header_is_what_comes_before_the_first_tensor() {
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "x").unwrap();
+    for (name, byte) in [("a", 1), ("b", 2)] {
+        writer.tensor(name, DType::F32, &[10], vec![byte; 40]).unwrap();
+    }
+    let bytes = writer.to_bytes().unwrap();
+    let file = File::from_bytes(bytes.clone()).unwrap();
+    let start = file.tensor("a").unwrap().file_offset();
+    assert_eq!(file.header_bytes(0), Some(&bytes[..start]));
+    assert_eq!(file.header_bytes(1), None);
+    let empty = Writer::new().to_bytes().unwrap();
+    let file = File::from_bytes(empty.clone()).unwrap();
+    assert_eq!(file.header_bytes(0), Some(&empty[..]));
+}

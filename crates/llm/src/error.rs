@@ -4,6 +4,7 @@ use fucina_runtime as runtime;
 
 use crate::chat::TemplateError;
 use crate::sampler::SampleError;
+use crate::saved::SavedError;
 use crate::tokenizer;
 
 /// Shorthand for a result of this crate.
@@ -115,6 +116,9 @@ pub enum Error {
         /// Largest size.
         limit: usize,
     },
+    /// A saved session cannot be used.
+    #[error(transparent)]
+    Saved(#[from] SavedError),
     /// The arithmetic went wrong: a value is NaN or infinite.
     #[error(
         "the values after {stage} are not finite: the model's weights are damaged or too large; \

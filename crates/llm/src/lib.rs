@@ -14,6 +14,7 @@ mod loader;
 mod model;
 mod models;
 pub mod sampler;
+mod saved;
 mod stop;
 pub mod tokenizer;
 
@@ -21,4 +22,5 @@ pub use error::{Error, Result, Stage};
 pub use generate::{Event, GenerateOptions, Generated, Stop, generate};
 pub use loader::Memory;
 pub use model::{DEFAULT_CONTEXT, Model, ModelInfo, Session, SessionOptions, architectures};
+pub use saved::SavedError;
 pub use stop::{StopError, StopMatcher, StopStrings};

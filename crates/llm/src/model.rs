@@ -8,6 +8,7 @@ use crate::error::{Error, Result, Stage};
 use crate::loader::{Loader, Memory};
 use crate::models::blocks::{Sizes, Token, Vocab};
 use crate::models::{self, Decoder, Pass};
+use crate::saved;
 use crate::tokenizer::{Tokenizer, Warning as TokenizerWarning};
 
 type Load = fn(&Loader<'_>, &Sizes) -> Result<Box<dyn Decoder>>;
@@ -39,6 +40,7 @@ pub struct Model {
     tokenizer: Tokenizer,
     info: ModelInfo,
     kv: KvShape,
+    fingerprint: u128,
     /// Its source, as far as the file has one.
     chat_template: std::result::Result<Option<String>, fucina_gguf::Error>,
 }
@@ -89,6 +91,8 @@ impl Model {
             return Err(Error::Architecture { found: architecture.to_owned() });
         };
         let (tokenizer, tokenizer_warnings) = Tokenizer::from_gguf(file.metadata())?;
+        // While the pages of the samples are about to be read anyway.
+        let fingerprint = saved::fingerprint(file)?;
         let loader = Loader::new(rt, file, architecture, progress);
         // The embedding tells the size of the vocabulary; files pad it beyond the tokenizer's.
         let embedding = file.tensor("token_embd.weight")?.shape_row_major();
@@ -121,7 +125,7 @@ impl Model {
         // A broken one is reported by who needs it.
         let chat_template =
             file.metadata().str_opt(chat::TEMPLATE_KEY).map(|source| source.map(str::to_owned));
-        Ok(Self { rt: rt.clone(), decoder, tokenizer, info, kv, chat_template })
+        Ok(Self { rt: rt.clone(), decoder, tokenizer, info, kv, fingerprint, chat_template })
     }
 
     /// What the model is.
@@ -152,6 +156,11 @@ impl Model {
         &self.rt
     }
 
+    /// Tells this model from others, in saved sessions.
+    pub(crate) fn fingerprint(&self) -> u128 {
+        self.fingerprint
+    }
+
     /// A session without tokens.
     ///
     /// # Errors
@@ -166,7 +175,7 @@ impl Model {
         }
         let shape = KvShape { capacity: wanted, cache: options.cache, ..self.kv };
         let cache = KvCache::new(&self.rt, shape)?;
-        Ok(Session { model: self, cache })
+        Ok(Session { model: self, cache, tokens: Vec::new() })
     }
 }
 
@@ -213,7 +222,9 @@ impl SessionOptions {
 #[derive(Debug)]
 pub struct Session<'m> {
     model: &'m Model,
-    cache: KvCache,
+    pub(crate) cache: KvCache,
+    /// Those whose keys and values are in the cache.
+    pub(crate) tokens: Vec<u32>,
 }
 
 impl<'m> Session<'m> {
@@ -222,7 +233,12 @@ impl<'m> Session<'m> {
         self.model
     }
 
-    /// Tokens held.
+    /// The tokens held.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Number of tokens held.
     pub fn len(&self) -> usize {
         self.cache.len()
     }
@@ -250,6 +266,7 @@ impl<'m> Session<'m> {
     /// Forgets the tokens from `len` on.
     pub fn truncate(&mut self, len: usize) {
         self.cache.truncate(len);
+        self.tokens.truncate(len);
     }
 
     /// Runs tokens after those held, and returns the logits after the last one, `[vocab]`.
@@ -278,7 +295,7 @@ impl<'m> Session<'m> {
         let held = self.len();
         let result = self.feed_batches(tokens, 1, go_on);
         if result.is_err() {
-            self.cache.truncate(held);
+            self.truncate(held);
         }
         result
     }
@@ -295,7 +312,7 @@ impl<'m> Session<'m> {
             match self.feed_batches(batch, batch.len(), &mut |_| true) {
                 Ok(logits) => all.extend(logits.unwrap_or_default()),
                 Err(error) => {
-                    self.cache.truncate(held);
+                    self.truncate(held);
                     return Err(error);
                 }
             }
@@ -322,6 +339,7 @@ impl<'m> Session<'m> {
             let last = done + batch.len() == tokens.len();
             // Reading them waits, so that a fault shows here and not in a later batch.
             let out = self.run(batch, if last { rows } else { 1 })?;
+            self.tokens.extend_from_slice(batch);
             done += batch.len();
             if last {
                 logits = Some(out.to_vec()?);

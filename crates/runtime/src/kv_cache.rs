@@ -198,6 +198,47 @@ impl KvCache {
         Ok(())
     }
 
+    /// The stored bytes of the keys, and of the values, of the held positions of one layer.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a device's fault.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such layer.
+    pub fn stored(&self, layer: usize) -> Result<[&[u8]; 2]> {
+        let KvShape { kv_heads, k_dim, v_dim, .. } = self.shape;
+        let (keys, values) = &self.layers[layer];
+        let bytes = |of: &DynTensor, dim| byte_range(of, kv_heads * dim, 0..self.len).end;
+        Ok([keys.span(bytes(keys, k_dim))?, values.span(bytes(values, v_dim))?])
+    }
+
+    /// Holds `len` positions instead of those held, with the bytes that `fill` writes: for each
+    /// layer the keys, then the values, as [`stored`](Self::stored) gives them. After an error no
+    /// position is held.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they do not fit, with a device's fault, or as `fill` does.
+    pub fn restore<E: From<Error>>(
+        &mut self,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.len = 0;
+        self.reserve(len)?;
+        let KvShape { kv_heads, k_dim, v_dim, .. } = self.shape;
+        for (keys, values) in &mut self.layers {
+            for (into, dim) in [(keys, k_dim), (values, v_dim)] {
+                let bytes = byte_range(into, kv_heads * dim, 0..len);
+                fill(into.bytes_range_mut(bytes, OP)?)?;
+            }
+        }
+        self.len = len;
+        Ok(())
+    }
+
     /// Attention of `q`, `[tokens, heads, dim]`, over the held positions of one layer and the
     /// `tokens` just appended.
     ///
