@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fucina::gguf::{self, AccessUsed, File};
 use fucina::{Config, Isa, Runtime, default_providers};
-use fucina_hub::{Reference, catalogue};
+use fucina_hub::{Error, Reference, catalogue};
 
 use crate::exit::{Exit, Failure};
 use crate::{models, output};
@@ -37,9 +37,10 @@ impl Source {
         let Some(reference) = model.to_str().and_then(|name| Reference::parse(name).ok()) else {
             return Ok(Self::Path(model.to_owned()));
         };
-        // Without a folder of models, there is no model in it.
-        let found = match models::store() {
-            Ok(store) => store.find(&reference)?,
+        // Without a folder that can be read, there is no model in it.
+        let found = match models::store().map(|store| store.find(&reference)) {
+            Ok(Err(error @ Error::Ambiguous { .. })) => return Err(error.into()),
+            Ok(found) => found.unwrap_or_default(),
             Err(_) => None,
         };
         match found {

@@ -243,10 +243,11 @@ fn failure(status: u16, headers: &HeaderMap, uri: &Uri, has_token: bool) -> Opti
         200 | 206 | 416 => return None,
         401 | 403 => {
             let advice = if has_token {
-                "the token in HF_TOKEN has no access; accept the terms of the model on its page"
+                "there is no such repository, or the token in HF_TOKEN may not read it; if its \
+                page asks to accept terms, do so"
             } else {
-                "if the page of the model asks to accept terms, do so, and set HF_TOKEN to a token \
-                of yours"
+                "there is no such repository, or it wants a token: if its page asks to accept \
+                terms, do so, and set HF_TOKEN"
             };
             (Error::Denied { url, status, advice }, Retry::No)
         }

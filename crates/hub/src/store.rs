@@ -80,6 +80,8 @@ pub struct Leftover {
     pub target: PathBuf,
     /// Its bytes.
     pub bytes: u64,
+    /// It is none: a pull is at work.
+    pub busy: bool,
 }
 
 /// The folder of models.
@@ -180,7 +182,9 @@ impl Store {
         let path = self.path(target);
         let len = |ending| fs::symlink_metadata(beside(&path, ending)).map_or(0, |data| data.len());
         let bytes = len(PART) + len(STATE) + size_of_dir(&beside(&path, WORK), 4);
-        Leftover { name: name_of(target), target: path, bytes }
+        let lock = File::open(self.lock_path(&path));
+        let busy = lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
+        Leftover { name: name_of(target), target: path, bytes, busy }
     }
 
     /// The model of a name, or `None` if it is not here.
@@ -283,12 +287,16 @@ impl Store {
         }
     }
 
+    fn lock_path(&self, path: &Path) -> PathBuf {
+        let relative = path.strip_prefix(&self.folder).unwrap_or(path).to_string_lossy();
+        self.folder.join(LOCKS).join(relative.replace(['/', '\\'], "+") + ".lock")
+    }
+
     /// Takes the lock of a file, which makes the folder if need be.
     pub(crate) fn lock(&self, path: &Path, name: &str) -> Result<Lock, Error> {
         let folder = self.folder.join(LOCKS);
         fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, &error))?;
-        let relative = path.strip_prefix(&self.folder).unwrap_or(path).to_string_lossy();
-        let path = folder.join(relative.replace(['/', '\\'], "+") + ".lock");
+        let path = self.lock_path(path);
         let file = File::create(&path).map_err(|error| Error::io("make", &path, &error))?;
         match file.try_lock() {
             Ok(()) => Ok(Lock { _file: Some(file) }),

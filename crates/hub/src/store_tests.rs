@@ -120,6 +120,10 @@ fn what_broken_pulls_left_is_shown_once_and_can_be_removed() {
     let left = store.contents().unwrap().leftovers;
     let shown: Vec<_> = left.iter().map(|left| (&*left.name, left.bytes)).collect();
     assert_eq!(shown, [("gemma-3-270m", 3024), ("hf:o/r:m.gguf", 5)]);
+    let lock = store.lock(&left[1].target, "m").unwrap();
+    let busy: Vec<_> = store.contents().unwrap().leftovers.iter().map(|left| left.busy).collect();
+    assert_eq!(busy, [false, true]);
+    drop(lock);
     assert_eq!(store.remove_leftover(&left[0]), Ok(3024));
     assert_eq!(store.remove_leftover(&left[1]), Ok(5));
     assert_eq!(store.contents(), Ok(Contents::default()));

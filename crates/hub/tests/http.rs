@@ -176,7 +176,26 @@ fn a_server_without_ranges_still_delivers() {
 }
 
 #[test]
-fn a_part_that_is_longer_than_the_file_is_thrown_away() {
+fn a_part_that_grew_beyond_the_file_starts_again() {
+    let bytes = model(300_000, 26);
+    let want = bytes.clone();
+    let server = hub(&bytes.clone(), true, move |request, nth| {
+        file_cut(request, "\"a\"", &bytes, if nth == 0 { 100_000 } else { usize::MAX })
+    });
+    let mut config = config("beyond", &server);
+    config.attempts = 0;
+    assert!(pull(&config).is_err());
+    config.attempts = 5;
+    let part = config.models.join("hf/owner/repo").join(format!("{FILE}.part"));
+    std::fs::write(part, model(300_001, 27)).unwrap();
+    pull(&config).unwrap();
+    holds(&config, &want);
+    let starts: Vec<_> = requests(&server).iter().map(Request::start).collect();
+    assert_eq!(starts, [None, Some(300_001), None]);
+}
+
+#[test]
+fn a_length_that_is_not_that_of_the_description_is_refused() {
     let (long, short) = (model(300_000, 8), model(100_000, 9));
     let want = short.clone();
     // No sum: the description of the repository belongs to the new file.

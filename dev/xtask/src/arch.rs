@@ -20,8 +20,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fucina-runtime", &["fucina-kernels", "fucina-accel", "fucina-dtype"]),
     ("fucina-llm", &["fucina-runtime", "fucina-gguf", "fucina-dtype"]),
     ("fucina", &["fucina-runtime", "fucina-accel", "fucina-llm", "fucina-gguf"]),
-    ("fucina-cuda-sim", &[]),
     ("fucina-cli", &["fucina", "fucina-hub"]),
+    ("fucina-cuda-sim", &[]),
     ("fucina-testkit", &[]),
     ("fucina-models", &[]),
     ("xtask", &["fucina-gguf", "fucina-dtype", "fucina-testkit"]),
@@ -65,7 +65,8 @@ const FORBID_UNSAFE: &[&str] = &[
 ];
 
 /// Files and folders that may read environment variables. Tests may, too.
-const ENV_FILES: &[&str] = &["crates/runtime/src/config.rs", "crates/hub/src/config.rs", "crates/cli/*", "dev/*"];
+const ENV_FILES: &[&str] =
+    &["crates/runtime/src/config.rs", "crates/hub/src/config.rs", "crates/cli/*", "dev/*"];
 
 /// Longest file, tests apart.
 const MAX_LINES: usize = 800;

@@ -47,6 +47,8 @@ struct Broken {
     name: String,
     path: String,
     bytes: u64,
+    /// A pull is at work.
+    busy: bool,
 }
 
 #[derive(Serialize)]
@@ -95,9 +97,7 @@ impl Report {
         let rows: Vec<_> = self.models.iter().map(Model::row).collect();
         text.push_str(&table(&rows));
         if !self.leftovers.is_empty() {
-            text.push_str(
-                "\nleft by pulls that broke off; `fucina pull` goes on, `fucina rm` deletes:\n",
-            );
+            text.push_str("\nnot complete; `fucina pull` goes on, `fucina rm` deletes:\n");
             let rows: Vec<_> = self.leftovers.iter().map(Broken::row).collect();
             text.push_str(&table(&rows));
         }
@@ -137,7 +137,8 @@ impl Model {
 impl Broken {
     fn row(&self) -> Vec<String> {
         let name = output::plain(&self.name).into_owned();
-        vec![name, output::bytes(self.bytes), String::new(), String::new()]
+        let what = if self.busy { "is being pulled" } else { "" };
+        vec![name, output::bytes(self.bytes), what.to_owned(), String::new()]
     }
 }
 
@@ -174,6 +175,7 @@ impl From<Stored> for Model {
 
 impl From<Leftover> for Broken {
     fn from(left: Leftover) -> Self {
-        Self { name: left.name, path: left.target.display().to_string(), bytes: left.bytes }
+        let path = left.target.display().to_string();
+        Self { name: left.name, path, bytes: left.bytes, busy: left.busy }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &RmArgs) -> anyhow::Result<Exit> {
                 output::warning(&format!("{path} was not pulled and stays"));
             }
         }
-        for left in &leftovers {
+        for left in leftovers.iter().filter(|left| !left.busy) {
             // One that went with its model is gone.
             match store.remove_leftover(left)? {
                 0 => {}
