@@ -78,9 +78,9 @@ pub enum Error {
     },
     /// The file system has too little room.
     #[error(
-        "{needed_bytes} bytes are needed in {} and {free_bytes} are free; make room, or set \
-        FUCINA_MODELS to a folder on another disk",
-        folder.display()
+        "{} MiB are needed in {} and {} are free; make room, or set FUCINA_MODELS to a folder on \
+        another disk",
+        needed_bytes.div_ceil(1 << 20), folder.display(), free_bytes >> 20
     )]
     NoRoom {
         /// What is still to be written.
@@ -271,6 +271,13 @@ mod tests {
         assert!(of(io::ErrorKind::PermissionDenied).contains("FUCINA_MODELS"));
         assert!(of(io::ErrorKind::ReadOnlyFilesystem).contains("read-only"));
         assert_eq!(of(io::ErrorKind::NotFound), "could not write x: entity not found");
+    }
+
+    #[test]
+    fn room_that_lacks_is_told_in_units_for_people() {
+        let (needed_bytes, free_bytes) = ((5 << 20) + 1, (2 << 20) - 1);
+        let error = Error::NoRoom { needed_bytes, free_bytes, folder: "m".into() };
+        assert!(error.to_string().starts_with("6 MiB are needed in m and 1 are free"), "{error}");
     }
 
     #[test]
