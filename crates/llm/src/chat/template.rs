@@ -7,6 +7,7 @@
 mod environment;
 mod json;
 mod methods;
+mod repr;
 mod time;
 mod value;
 
@@ -240,13 +241,13 @@ impl TemplateError {
     fn from_engine(error: &minijinja::Error, fuel: u64) -> Self {
         let line = error.line().unwrap_or(1);
         let detail = || match error.detail() {
-            Some(detail) => format!("{}: {detail}", error.kind()),
+            Some(detail) => printable(&format!("{}: {detail}", error.kind())),
             None => error.kind().to_string(),
         };
         let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(inner) = source {
             if let Some(refusal) = inner.downcast_ref::<environment::Refusal>() {
-                return Self::Refused { line, message: refusal.0.clone() };
+                return Self::Refused { line, message: printable(&refusal.0) };
             }
             source = inner.source();
         }
@@ -256,6 +257,17 @@ impl TemplateError {
             _ => Self::Render { line, detail: detail() },
         }
     }
+}
+
+/// What a template says, for a terminal: not too long, and without control characters.
+fn printable(text: &str) -> String {
+    const MOST: usize = 1000;
+    let clean = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
+    let mut out: String = text.chars().take(MOST).map(clean).collect();
+    if text.chars().nth(MOST).is_some() {
+        out.push('…');
+    }
+    out
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! The engine, set up as `transformers` sets up its own, with bounds.
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Kwargs;
-use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{
+    Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, escape_formatter,
+    filters,
+};
 use regex::Regex;
 
 use super::value::{self, Context};
-use super::{NAME, TemplateError, json, methods, time};
+use super::{NAME, TemplateError, json, methods, repr, time};
 
 /// Deepest recursion of macros and loops. The engine's stack is sound up to 500.
 const MAX_RECURSION: usize = 200;
@@ -28,12 +31,18 @@ pub(super) fn compile(source: &str) -> Result<Environment<'static>, TemplateErro
     env.set_recursion_limit(MAX_RECURSION);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     env.set_unknown_method_callback(methods::call);
+    env.set_formatter(format);
+    env.set_debug(false);
+    env.add_test("iterable", is_iterable);
+    env.add_test("sequence", is_sequence);
+    env.add_filter("string", to_text);
     env.add_filter("tojson", json::to_json);
     env.add_filter("fromjson", from_json);
+    env.add_filter("join", repr::join);
     env.add_filter("trim", methods::trim);
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
-    env.add_template_owned(NAME, without_generation_blocks(source))
+    env.add_template_owned(NAME, normalized(source))
         .map_err(|error| TemplateError::from_engine(&error, 0))?;
     Ok(env)
 }
@@ -52,11 +61,40 @@ pub(super) fn render(
     rendered.map_err(|error| TemplateError::from_engine(&error, fuel))
 }
 
-/// `{% generation %}` marks what the model said, for training. It is a scope and nothing else.
-fn without_generation_blocks(source: &str) -> String {
+/// The source with the one kind of line break that Jinja leaves, and without `generation` blocks:
+/// they mark what the model said, for training, and are scopes and nothing else.
+fn normalized(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let tags = Regex::new(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}");
     let tags = tags.expect("the expression is sound");
-    tags.replace_all(source, "{%$1 ${2}with $3%}").into_owned()
+    tags.replace_all(&source, "{%$1 ${2}with $3%}").into_owned()
+}
+
+/// Prints a value as Python does.
+fn format(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    match repr::text(state, value)? {
+        Some(text) => out.write_str(&text).map_err(|_| ErrorKind::WriteFailure.into()),
+        None => escape_formatter(out, state, value),
+    }
+}
+
+/// The filter `string`.
+fn to_text(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    match repr::text(state, value)? {
+        Some(text) => Ok(text.into()),
+        None => filters::string(state, value),
+    }
+}
+
+/// The test `iterable`. The engine lets a loop over `none` pass and counts it in; Jinja does not.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// The test `sequence`: what has a length and items.
+fn is_sequence(value: &Value) -> bool {
+    use ValueKind::{Map, Seq, String};
+    value.is_undefined() || matches!(value.kind(), Map | Seq | String)
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {

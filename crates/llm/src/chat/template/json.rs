@@ -189,25 +189,37 @@ impl Writer<'_> {
     }
 }
 
-/// A number as Python writes it.
+/// A number as JSON by Python.
 fn number(value: &Value) -> Result<String, Error> {
-    if value.is_integer() {
-        return Ok(value.to_string());
+    let Some(text) = float(value) else { return Ok(value.to_string()) };
+    Ok(match &*text {
+        "nan" => "NaN".to_owned(),
+        "inf" => "Infinity".to_owned(),
+        "-inf" => "-Infinity".to_owned(),
+        _ => text,
+    })
+}
+
+/// A number that is no integer, as Python writes it; `None` for other values.
+pub(super) fn float(value: &Value) -> Option<String> {
+    if value.kind() != ValueKind::Number || value.is_integer() {
+        return None;
     }
-    let number = f64::try_from(value.clone())?;
+    let number = f64::try_from(value.clone()).ok()?;
     if number.is_nan() {
-        return Ok("NaN".to_owned());
+        return Some("nan".to_owned());
     }
     if number.is_infinite() {
-        return Ok(if number < 0.0 { "-Infinity" } else { "Infinity" }.to_owned());
+        return Some(if number < 0.0 { "-inf" } else { "inf" }.to_owned());
     }
     // The shortest digits that give the number back, in both languages; only the form differs.
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if (-4..16).contains(&exponent) {
-        return Ok(format!("{number:?}"));
+        let text = number.to_string();
+        return Some(if text.contains('.') { text } else { text + ".0" });
     }
     let sign = if exponent < 0 { '-' } else { '+' };
-    Ok(format!("{digits}e{sign}{:02}", exponent.abs()))
+    Some(format!("{digits}e{sign}{:02}", exponent.abs()))
 }

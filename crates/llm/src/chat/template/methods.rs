@@ -1,5 +1,6 @@
 //! Methods of Python's texts, lists and dictionaries, which templates call.
 
+use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, StringInput, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
@@ -15,7 +16,7 @@ pub(super) fn call(
     match value.kind() {
         ValueKind::String => of_text(state, value.as_str().unwrap_or_default(), method, args),
         ValueKind::Map => of_map(value, method, args),
-        ValueKind::Seq | ValueKind::Iterable => of_sequence(value, method, args),
+        ValueKind::Seq | ValueKind::Iterable => of_sequence(state, value, method, args),
         _ => unknown(),
     }
 }
@@ -28,8 +29,15 @@ fn invalid(detail: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, detail)
 }
 
+/// Each character is looked for in `chars`.
+fn pay_strip(state: &State<'_, '_>, text: &str, chars: Option<&str>) -> Result<(), Error> {
+    let chars = chars.map_or(0, str::len) as u64;
+    state.consume_fuel((text.len() as u64).saturating_mul(chars) / 64)
+}
+
 /// The filter `trim`: spaces by Python's rule.
 pub(super) fn trim(
+    state: &State<'_, '_>,
     text: StringInput<'_>,
     chars: Option<&str>,
     options: Kwargs,
@@ -37,6 +45,7 @@ pub(super) fn trim(
     let named: Option<&str> = options.get("chars")?;
     options.assert_all_used()?;
     let text: &str = text.as_str();
+    pay_strip(state, text, chars.or(named))?;
     Ok(strip(text, chars.or(named), Side::Both).to_owned())
 }
 
@@ -62,9 +71,12 @@ fn strip<'t>(text: &'t str, chars: Option<&str>, side: Side) -> &'t str {
 }
 
 fn of_text(state: &State<'_, '_>, text: &str, method: &str, args: &[Value]) -> Outcome {
+    // Nothing below reads the text more often than once, but for what says so.
+    state.consume_fuel(text.len() as u64 / 64)?;
     match method {
         "strip" | "lstrip" | "rstrip" => {
             let (chars,): (Option<&str>,) = from_args(args)?;
+            pay_strip(state, text, chars)?;
             let side = match method {
                 "strip" => Side::Both,
                 "lstrip" => Side::Left,
@@ -74,7 +86,7 @@ fn of_text(state: &State<'_, '_>, text: &str, method: &str, args: &[Value]) -> O
         }
         "startswith" | "endswith" => {
             let (affix,): (&Value,) = from_args(args)?;
-            affixed(text, affix, method == "startswith")
+            affixed(state, text, affix, method == "startswith")
         }
         "split" | "rsplit" => {
             let (separator, most): (Option<&str>, Option<i64>) = from_args(args)?;
@@ -106,6 +118,7 @@ fn of_text(state: &State<'_, '_>, text: &str, method: &str, args: &[Value]) -> O
             search(text, what, method)
         }
         "ljust" | "rjust" | "center" | "zfill" => pad(state, text, method, args),
+        "format" => format_text(state, text, args),
         "partition" | "rpartition" => {
             let (separator,): (&str,) = from_args(args)?;
             partition(text, separator, method == "rpartition")
@@ -155,13 +168,14 @@ fn title(text: &str) -> String {
     out
 }
 
-fn affixed(text: &str, affix: &Value, at_start: bool) -> Outcome {
+fn affixed(state: &State<'_, '_>, text: &str, affix: &Value, at_start: bool) -> Outcome {
     let has = |affix: &str| if at_start { text.starts_with(affix) } else { text.ends_with(affix) };
     let texts_only = || invalid("startswith and endswith take a text or a tuple of texts");
     if let Some(affix) = affix.as_str() {
         return Ok(has(affix).into());
     }
     for affix in affix.try_iter()?.checked() {
+        state.consume_fuel(1 + text.len() as u64 / 64)?;
         if has(affix?.as_str().ok_or_else(texts_only)?) {
             return Ok(true.into());
         }
@@ -193,10 +207,12 @@ fn split(
     Ok(parts.into_iter().map(Value::from).collect())
 }
 
-/// Runs of spaces are one separator, and those at the ends none.
+/// Runs of spaces are one separator, and those at the ends none. The last part of a limited split
+/// keeps its spaces.
 fn split_at_spaces(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     let mut parts = Vec::new();
-    let mut rest = strip(text, None, Side::Both);
+    let skip = |rest| strip(rest, None, if from_right { Side::Right } else { Side::Left });
+    let mut rest = skip(text);
     while !rest.is_empty() {
         let cut = if from_right { rest.rfind(is_space) } else { rest.find(is_space) };
         let Some(at) = cut.filter(|_| parts.len() + 1 < most) else {
@@ -205,13 +221,9 @@ fn split_at_spaces(text: &str, most: usize, from_right: bool) -> Vec<&str> {
         };
         let width = rest[at..].chars().next().map_or(0, char::len_utf8);
         let (left, right) = (&rest[..at], &rest[at + width..]);
-        if from_right {
-            parts.push(right);
-            rest = strip(left, None, Side::Right);
-        } else {
-            parts.push(left);
-            rest = strip(right, None, Side::Left);
-        }
+        let (part, after) = if from_right { (right, left) } else { (left, right) };
+        parts.push(part);
+        rest = skip(after);
     }
     if from_right {
         parts.reverse();
@@ -315,6 +327,31 @@ fn pad(state: &State<'_, '_>, text: &str, method: &str, args: &[Value]) -> Outco
     Ok(out.into())
 }
 
+/// Longest number in a form: a width, in the main.
+const MAX_FORM_DIGITS: usize = 3;
+
+fn format_text(state: &State<'_, '_>, form: &str, args: &[Value]) -> Outcome {
+    let mut digits = 0;
+    for c in form.chars() {
+        digits = if c.is_ascii_digit() { digits + 1 } else { 0 };
+        if digits > MAX_FORM_DIGITS {
+            return Err(invalid("format: a number in the form has more than three digits"));
+        }
+    }
+    // Each field may take the longest argument, and a width of three digits.
+    let mut longest = 1000;
+    for arg in args {
+        longest = longest.max(match arg.kind() {
+            ValueKind::String => arg.as_str().unwrap_or_default().len(),
+            ValueKind::Number | ValueKind::Bool | ValueKind::None => 0,
+            _ => return Err(invalid("format takes texts and numbers")),
+        });
+    }
+    let fields = form.matches('{').count();
+    state.consume_fuel((fields.saturating_mul(longest) / 64) as u64)?;
+    format(FormatStyle::StrFormat, form, args).map(Value::from)
+}
+
 fn partition(text: &str, separator: &str, from_right: bool) -> Outcome {
     if separator.is_empty() {
         return Err(invalid("partition got an empty separator"));
@@ -352,25 +389,25 @@ fn of_map(value: &Value, method: &str, args: &[Value]) -> Outcome {
     }
 }
 
-fn of_sequence(value: &Value, method: &str, args: &[Value]) -> Outcome {
-    match method {
-        "count" | "index" => {
-            let (what,): (&Value,) = from_args(args)?;
-            let mut count = 0_usize;
-            for (index, item) in value.try_iter()?.checked().enumerate() {
-                if item? == *what {
-                    if method == "index" {
-                        return Ok(index.into());
-                    }
-                    count += 1;
-                }
-            }
-            if method == "index" {
-                Err(invalid("the item is not in the list"))
-            } else {
-                Ok(count.into())
-            }
-        }
-        _ => unknown(),
+fn of_sequence(state: &State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Outcome {
+    if !matches!(method, "count" | "index") {
+        return unknown();
     }
+    let (what,): (&Value,) = from_args(args)?;
+    let len = match what.kind() {
+        ValueKind::String => what.as_str().unwrap_or_default().len(),
+        ValueKind::Number | ValueKind::Bool | ValueKind::None => 0,
+        _ => return Err(invalid("count and index look for a text or a number")),
+    };
+    let mut count = 0_usize;
+    for (index, item) in value.try_iter()?.checked().enumerate() {
+        state.consume_fuel(1 + len as u64 / 64)?;
+        if item? == *what {
+            if method == "index" {
+                return Ok(index.into());
+            }
+            count += 1;
+        }
+    }
+    if method == "index" { Err(invalid("the item is not in the list")) } else { Ok(count.into()) }
 }

@@ -1,1 +1,206 @@
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use serde_json::json;
+
+use super::{ChatTemplate, RenderOptions, SpecialTexts, TemplateError, time};
+use crate::chat::Message;
+
+fn compile(source: &str) -> Result<ChatTemplate, TemplateError> {
+    ChatTemplate::new(source, SpecialTexts::default())
+}
+
+fn render(source: &str) -> Result<String, TemplateError> {
+    compile(source)?.render(&[Message::user("hi")], &RenderOptions::default())
+}
+
+/// Far above what the budget takes, also unoptimized and on a busy machine.
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_hostile_template_is_an_error_and_takes_neither_time_nor_memory() {
+    let nested_loops = "{% for a in range(1000) %}".repeat(8) + "x" + &"{% endfor %}".repeat(8);
+    let doubled = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}";
+    let diamond = "{% set ns = namespace(x=['ab']) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+    let long = "{% set s = 'ab' * 9000000 %}";
+    let sources = [
+        "{% for i in range(10**9) %}{{ i }}{% endfor %}".to_owned(),
+        "{{ 'a' * 10**9 }}".to_owned(),
+        "{{ 'a' * 99999999999999999999 }}".to_owned(),
+        "{{ ['a'] * 10**9 }}".to_owned(),
+        "{% set x = 'a' * 1000000000 %}".to_owned(),
+        nested_loops,
+        doubled.to_owned(),
+        format!("{diamond}{{{{ ns.x }}}}"),
+        format!("{diamond}{{{{ ns.x | string }}}}"),
+        format!("{diamond}{{{{ ns.x | tojson }}}}"),
+        format!("{diamond}{{{{ ns.x | tojson(indent=2) }}}}"),
+        format!(
+            "{diamond}{{{{ ns.x == [ns.x] }}}}{{{{ ns.x == ns.x + [1] }}}}{{{{ ns.x | join('a') }}}}"
+        ),
+        format!("{diamond}{{{{ [ns.x].count(1) }}}}{{{{ ','.join(ns.x) }}}}"),
+        "{{ 'x' | center(10**9) }}".to_owned(),
+        "{{ 'x'.center(10**9) }}".to_owned(),
+        "{{ 'x'.ljust(999999999) }}".to_owned(),
+        "{{ 'x'.zfill(999999999) }}".to_owned(),
+        "{{ '%1000000000d' | format(1) }}".to_owned(),
+        "{{ '%*d' | format(1000000000, 1) }}".to_owned(),
+        "{{ '{:>1000000000}'.format('a') }}".to_owned(),
+        "{{ ('{0}' * 100000).format('a' * 1000000) }}".to_owned(),
+        "{{ ('a' * 100000).replace('a', 'b' * 100000) }}".to_owned(),
+        "{{ ('a' * 100000).replace('', 'b' * 100000) }}".to_owned(),
+        "{{ ('a' * 100000) | replace('a', 'b' * 100000) }}".to_owned(),
+        "{{ ('a' * 100000).join(range(99999) | map('string')) }}".to_owned(),
+        "{{ range(99999) | join('a' * 100000) }}".to_owned(),
+        "{{ 'a\\nb' | indent(1000000000) }}".to_owned(),
+        "{{ ('a\\n' * 100000) | indent(100000) }}".to_owned(),
+        "{{ [1] | tojson(indent=1000000000) }}".to_owned(),
+        "{{ range(99999) | list | tojson(indent='a' * 1000000) }}".to_owned(),
+        "{{ [1, 2] | tojson(separators=('a' * 60000000, 'b')) }}".to_owned(),
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}".to_owned(),
+        "{% macro m(x) %}{{ m(x) ~ m(x) }}{% endmacro %}{{ m(1) }}".to_owned(),
+        format!(
+            "{long}{{% for i in range(99999) %}}{{% if s.find('x') == 0 %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(99999) %}}{{% if 'x' in s %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(99999) %}}{{% if s == s ~ '' %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!("{long}{{% for i in range(99999) %}}{{% set x = s.strip('ba') %}}{{% endfor %}}"),
+        format!(
+            "{long}{{% for i in range(99999) %}}{{% set x = s.startswith(['x'] * 999) %}}{{% endfor %}}"
+        ),
+        format!("{long}{{% for i in range(99999) %}}{{% set x = s[::-1] %}}{{% endfor %}}"),
+        format!("{long}{{% for i in range(99999) %}}{{% set x = s[999999] %}}{{% endfor %}}"),
+        format!("{long}{{{{ s.split('a') | map('upper') | list | length }}}}"),
+        format!("{long}{{{{ s.split('') }}}}{{{{ s.count('') }}}}{{{{ (s | list) * 99 }}}}"),
+        format!("{long}{{{{ raise_exception(s * 9) }}}}"),
+        format!("{long}{{{{ strftime_now(s * 9) }}}}"),
+        "{{ '[' * 100000 | fromjson }}".to_owned(),
+        "{{ ('[' * 100000) | fromjson }}".to_owned(),
+        "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}{{ ns | tojson }}".to_owned(),
+        "{{ 2 ** 2 ** 2 ** 2 ** 2 ** 2 }}".to_owned(),
+        "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}".to_owned(),
+        format!("{}1{}", "{{ (".repeat(1) + &"(".repeat(100_000), ")".repeat(100_001) + " }}"),
+        "{% if 1 %}".repeat(20_000),
+        format!("{{{{ {}1 }}}}", "not ".repeat(100_000)),
+        format!("{{{{ {}1 }}}}", "-".repeat(100_000)),
+        format!("{{{{ 1{} }}}}", " + 1".repeat(100_000)),
+        format!("{{{{ a{} }}}}", ".a".repeat(100_000)),
+        format!("{{{{ a{} }}}}", "[0]".repeat(100_000)),
+        format!("{{{{ a{} }}}}", " | trim".repeat(100_000)),
+        format!("{{{{ {} }}}}", "[".repeat(100_000)),
+        format!("{{{{ {}1 }}}}", "1 if ".repeat(100_000)),
+        format!("{{{{ {}1{} }}}}", "f(".repeat(100_000), ")".repeat(100_000)),
+        "x".repeat((1 << 20) + 1),
+    ];
+    for source in sources {
+        let start = Instant::now();
+        eprintln!("{}", &source[..source.len().min(120)]);
+        let result = render(&source);
+        eprintln!(
+            "   {:?} {:?}",
+            start.elapsed(),
+            result.as_ref().map(String::len).map_err(|e| e.to_string())
+        );
+        let took = start.elapsed();
+        let name = &source[..source.len().min(200)];
+        assert!(took < LIMIT, "{name}: {took:?}");
+        if let Ok(text) = &result {
+            assert!(text.len() < 1 << 20, "{name}: {} bytes", text.len());
+        }
+        if let Err(error) = &result {
+            assert!(error.to_string().len() < 5000, "{name}");
+        }
+    }
+}
+
+#[test]
+fn limits_are_told_apart_from_damage() {
+    let error =
+        render("a\n{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}");
+    assert!(matches!(error, Err(TemplateError::Limit { line: 2, .. })), "{error:?}");
+    let error = render("a\n\n{{ 'x' * 10**9 }}");
+    assert!(matches!(error, Err(TemplateError::Limit { line: 3, .. })), "{error:?}");
+    let error = compile("a\n{% nonsense %}").unwrap_err();
+    assert!(matches!(error, TemplateError::Syntax { line: 2, .. }), "{error:?}");
+    assert!(error.to_string().starts_with("line 2 of the chat template: "), "{error}");
+    let error = render("\n\n{{ messages[0].content + 1 }}");
+    assert!(matches!(error, Err(TemplateError::Render { line: 3, .. })), "{error:?}");
+    let error = render("\n{{ raise_exception('no \x1b[31m' ~ messages[0].content) }}").unwrap_err();
+    let message = "no \u{fffd}[31mhi".to_owned();
+    assert_eq!(error, TemplateError::Refused { line: 2, message });
+    let error = render("{{ raise_exception('x' * 5000) }}").unwrap_err();
+    assert!(
+        matches!(error, TemplateError::Refused { message, .. } if message.chars().count() == 1001)
+    );
+    let bytes = (1 << 20) + 1;
+    let error = compile(&"x".repeat(bytes)).unwrap_err();
+    assert_eq!(error, TemplateError::TooLong { bytes, limit: 1 << 20 });
+}
+
+#[test]
+fn a_long_conversation_is_within_the_limits() {
+    let source = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content.strip() | trim + '</think>' }}\
+        {% else %}{{ m.content.split('</think>')[-1] }}{% endif %}{% endfor %}";
+    let template = compile(source).unwrap();
+    let turns: Vec<Message> = (0..20_000)
+        .map(|i| if i % 2 == 0 { Message::user("a") } else { Message::assistant("b") })
+        .collect();
+    assert_eq!(template.render(&turns, &RenderOptions::default()).unwrap().len(), 100_000);
+    let long = [Message::user("word ".repeat(1 << 20))];
+    assert!(template.render(&long, &RenderOptions::default()).unwrap().len() > 5 << 20);
+}
+
+#[test]
+fn deep_arguments_are_an_error() {
+    let mut value = json!(1);
+    for _ in 0..200 {
+        value = json!([value]);
+    }
+    let mut options = RenderOptions::default();
+    options.tools = vec![value];
+    let error = compile("").unwrap().render(&[], &options).unwrap_err();
+    assert_eq!(error, TemplateError::TooDeep { limit: 128 });
+}
+
+#[test]
+fn nothing_of_one_rendering_is_left_for_the_next() {
+    let template = compile("{{ x }}{{ bos_token }}{{ enable_thinking is defined }}").unwrap();
+    let mut options = RenderOptions::default();
+    options.extra.insert("x".to_owned(), json!("a"));
+    options.enable_thinking = Some(true);
+    assert_eq!(template.render(&[], &options).unwrap(), "aTrue");
+    assert_eq!(template.render(&[], &RenderOptions::default()).unwrap(), "False");
+}
+
+#[test]
+fn fromjson_reads_what_tojson_wrote() {
+    let source = "{{ ('[1, 2.5, {\"a\": [null, true]}]' | fromjson)[2].a | tojson }}";
+    assert_eq!(render(source).unwrap(), "[null, true]");
+    assert!(matches!(render("{{ '{' | fromjson }}"), Err(TemplateError::Render { line: 1, .. })));
+}
+
+#[test]
+fn the_calendar_is_right() {
+    // By `date -u -d @N`.
+    for (seconds, want) in [
+        (0, "1970-01-01 00:00:00 Thu 001"),
+        (951_782_399, "2000-02-28 23:59:59 Mon 059"),
+        (951_782_400, "2000-02-29 00:00:00 Tue 060"),
+        (951_868_800, "2000-03-01 00:00:00 Wed 061"),
+        (1_735_787_045, "2025-01-02 03:04:05 Thu 002"),
+        (4_107_542_400, "2100-03-01 00:00:00 Mon 060"),
+        (253_402_300_799, "9999-12-31 23:59:59 Fri 365"),
+    ] {
+        assert_eq!(time::format(seconds, "%Y-%m-%d %H:%M:%S %a %j"), want);
+    }
+    assert_eq!(time::format(1_735_787_045, "%q%-q%"), "%q%-q%");
+    let early = UNIX_EPOCH - Duration::from_secs(5);
+    assert_eq!(time::seconds(Some(early)), 0);
+    let late = UNIX_EPOCH.checked_add(Duration::from_secs(1 << 60));
+    assert!(late.is_none() || time::seconds(late) == 253_402_300_799);
+}
