@@ -163,3 +163,6 @@ fn free_mark(values: &mut [&mut Value], others: &[&str]) -> Option<char> {
     }
     ('\u{fdd0}'..='\u{fdef}').find(|mark| !used.contains(mark))
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,3 +90,6 @@ impl Splitter {
         self.held.drain(..len);
     }
 }
+
+#[cfg(test)]
+mod tests;

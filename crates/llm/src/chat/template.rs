@@ -21,7 +21,7 @@ use super::message::Message;
 use crate::tokenizer::{ControlTokens, Tokenizer};
 
 /// Longest source of a template. The longest published ones have 30 KB.
-const MAX_SOURCE_BYTES: usize = 1 << 20;
+const MAX_SOURCE_BYTES: usize = 128 << 10;
 
 /// The key of a file's template.
 pub(crate) const KEY: &str = "tokenizer.chat_template";
@@ -75,6 +75,12 @@ pub enum TemplateError {
         bytes: usize,
         /// The limit.
         limit: usize,
+    },
+    /// The system gives no thread to compile with.
+    #[error("the chat template could not be compiled: {detail}")]
+    Resources {
+        /// What it says.
+        detail: String,
     },
     /// A message holds what looks like a control token, and every character that could mark it.
     #[error("a message contains all of the noncharacters U+FDD0 to U+FDEF; take them out")]

@@ -22,8 +22,22 @@ pub(super) struct Refusal(pub(super) String);
 /// The name under which `strftime_now` finds the time. No template can have a variable of it.
 const NOW: &str = " now";
 
+/// Stack for the compiler, in bytes. It recurses once for each `not` and `-` of a chain: the longest
+/// source, all of them, takes half of this unoptimized. Only what is used becomes memory.
+const COMPILER_STACK: usize = 512 << 20;
+
 /// Compiles `source`.
 pub(super) fn compile(source: &str) -> Result<Environment<'static>, TemplateError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(COMPILER_STACK);
+        let compiler = thread.spawn_scoped(scope, || compile_here(source));
+        let compiler =
+            compiler.map_err(|error| TemplateError::Resources { detail: error.to_string() })?;
+        compiler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn compile_here(source: &str) -> Result<Environment<'static>, TemplateError> {
     let mut env = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     env.set_syntax(syntax.expect("the delimiters are the usual ones"));

@@ -17,9 +17,9 @@ pub(super) struct Context {
     pub(super) fuel: u64,
 }
 
-/// Any rendering may cost as much: steps, or 64 bytes each. The largest published template takes
-/// less than a hundredth.
-const BASE_FUEL: u64 = 1_000_000;
+/// Any rendering may cost as much: steps, or 64 bytes each. Some steps of the engine take time in
+/// proportion to a text without being charged for it, so this is also a limit of time.
+const BASE_FUEL: u64 = 50_000;
 
 /// For each value of the conversation, so that long ones are not refused.
 const VALUE_FUEL: u64 = 300;
