@@ -11,6 +11,7 @@ use crate::cache::CacheArgs;
 use crate::exit::{Exit, Failure};
 use crate::models::{list::ListArgs, pull::PullArgs, rm::RmArgs};
 use crate::output;
+use crate::prompt_cache::PromptCacheArgs;
 use crate::quantize::recipe::Recipe;
 
 /// Run language models from GGUF files
@@ -78,6 +79,8 @@ pub(crate) struct RunArgs {
     pub(crate) ctx: Option<usize>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) prompt_cache: PromptCacheArgs,
     /// Threads [default: `FUCINA_THREADS`, or all CPUs that the process may use]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,

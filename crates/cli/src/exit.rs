@@ -113,9 +113,11 @@ fn llm_code(error: &llm::Error) -> Exit {
         | llm::Error::TensorType { .. }
         | llm::Error::Vocabulary { .. }
         | llm::Error::Tokenizer(_) => Exit::Model,
-        llm::Error::Encode(_) | llm::Error::EmptyPrompt | llm::Error::PromptTooLong { .. } => {
-            Exit::Input
-        }
+        llm::Error::Saved(llm::SavedError::Io { .. }) => Exit::Failed,
+        llm::Error::Encode(_)
+        | llm::Error::EmptyPrompt
+        | llm::Error::PromptTooLong { .. }
+        | llm::Error::Saved(_) => Exit::Input,
         llm::Error::Context { .. } | llm::Error::Tensor(fucina::Error::CacheHead { .. }) => {
             Exit::Usage
         }

@@ -13,6 +13,7 @@ mod inspect;
 mod models;
 mod output;
 mod progress;
+mod prompt_cache;
 mod quantize;
 mod run;
 mod signals;

@@ -174,6 +174,8 @@ impl Job<'_> {
     fn generate(&self, mut sampler: Sampler) -> anyhow::Result<(Printer, llm::Generated)> {
         let args = self.args;
         let mut session = self.model.session(&args.cache.options(Some(self.context())))?;
+        // Before anything is written: a file that cannot be used is an error without a text.
+        args.prompt_cache.restore(&mut session, self.ids)?;
         let mut printer =
             Printer { live: !args.json, cache_bytes: session.cache_bytes(), ..Printer::default() };
         let options =
@@ -198,14 +200,25 @@ impl Job<'_> {
                 ControlFlow::Continue(())
             }
         };
-        let generated = generate(&mut session, self.ids, &mut sampler, &options, on_event);
+        let total = self.ids.len();
+        let mut go_on = |done| on_event(Event::Prompt { done, total }).is_continue();
+        let warm = args.prompt_cache.warm(&mut session, self.ids, &mut go_on)?;
+        for &id in session.tokens() {
+            sampler.accept(id);
+        }
+        let rest = &self.ids[session.len()..];
+        let generated = generate(&mut session, rest, &mut sampler, &options, on_event);
+        printer.restored = warm.restored;
         if printer.started && !printer.text.ends_with('\n') {
             printer.end_line();
         }
         if let Some(error) = printer.error.take() {
             return Err(anyhow::Error::new(error).context("could not write to standard output"));
         }
-        Ok((printer, generated?))
+        let mut generated = generated?;
+        generated.prompt_tokens += warm.run;
+        generated.prompt_time += warm.time;
+        Ok((printer, generated))
     }
 
     /// Size of the context: what was asked for, or what is needed.
@@ -231,6 +244,8 @@ struct Printer {
     ids: Vec<u32>,
     /// Memory of keys and values.
     cache_bytes: usize,
+    /// Tokens of the prompt that came from a file.
+    restored: usize,
     /// From the start of the program to the first token.
     first_token: Option<Duration>,
 }

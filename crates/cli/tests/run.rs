@@ -197,7 +197,10 @@ fn the_type_of_the_cache_is_chosen_and_shown() {
     let (f16, q8_0) = (run("f16"), run("q8_0"));
     assert!(f16.0.contains("cache 1.00 MiB f16"), "{}", f16.0);
     assert!(q8_0.0.contains("cache 544.00 KiB q8_0"), "{}", q8_0.0);
-    assert_eq!(f16.1["cache"], serde_json::json!({ "type": "f16", "bytes": 1 << 20 }));
+    assert_eq!(
+        f16.1["cache"],
+        serde_json::json!({ "type": "f16", "bytes": 1 << 20, "restored_tokens": 0 })
+    );
     assert_eq!(q8_0.1["cache"]["bytes"], 544 << 10);
     call(&["run", "x", "--cache-type", "q4_0"]).failed(2, &["q4_0", "f16, q8_0"]);
 }

@@ -33,6 +33,8 @@ struct Cache {
     #[serde(rename = "type")]
     kind: &'static str,
     bytes: usize,
+    /// Tokens of the prompt that came from the file of `--prompt-cache`.
+    restored_tokens: usize,
 }
 
 #[derive(Serialize)]
@@ -101,7 +103,11 @@ impl<'a> Record<'a> {
             },
             seed: (config.temperature > 0.0).then_some(config.seed),
             backend: Backend { isa: rt.isa().name(), threads: rt.threads(), offloaded },
-            cache: Cache { kind: job.args.cache.cache_type.name(), bytes: printer.cache_bytes },
+            cache: Cache {
+                kind: job.args.cache.cache_type.name(),
+                bytes: printer.cache_bytes,
+                restored_tokens: printer.restored,
+            },
             timings: Timings {
                 prompt_tokens: done.prompt_tokens,
                 prompt_ms: ms(done.prompt_time),
@@ -133,6 +139,9 @@ impl<'a> Record<'a> {
                 parts[part].push(' ');
                 parts[part].push_str(&output::rate(tokens_per_second));
             }
+        }
+        if self.cache.restored_tokens > 0 {
+            parts[4].push_str(&format!(", {} restored", self.cache.restored_tokens));
         }
         if let Some(ms) = timings.first_token_ms {
             let time = output::duration(Duration::from_secs_f64(ms / 1e3));
@@ -182,7 +191,7 @@ mod tests {
                 threads: 2,
                 offloaded: (calls > 0).then_some(("reference", calls)).into_iter().collect(),
             },
-            cache: Cache { kind: "f16", bytes: 3 << 20 },
+            cache: Cache { kind: "f16", bytes: 3 << 20, restored_tokens: 0 },
             timings: Timings {
                 prompt_tokens: 9,
                 prompt_ms: 11.0,

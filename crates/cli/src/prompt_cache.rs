@@ -1,0 +1,110 @@
+//! `--prompt-cache`: keys and values of a prompt in a file.
+//!
+//! The file holds every token of the prompt but the last. That one always runs, because its logits
+//! choose the first token of the answer. So a run that finds its prompt in the file computes from
+//! the same bits as the run that wrote it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use fucina::llm::Session;
+
+use crate::exit::Failure;
+
+/// The flags.
+#[derive(Debug, Default, Args)]
+pub(crate) struct PromptCacheArgs {
+    /// Keep what was computed of the prompt in FILE: the beginning that FILE has already is not
+    /// computed again, and FILE is replaced once the prompt has run
+    #[arg(long, value_name = "FILE")]
+    prompt_cache: Option<PathBuf>,
+    /// Read the file of --prompt-cache, which has to be there, and leave it as it is
+    #[arg(long, requires = "prompt_cache")]
+    prompt_cache_ro: bool,
+}
+
+/// What happened before the last token of the prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Warm {
+    /// Tokens that came from the file.
+    pub(crate) restored: usize,
+    /// Tokens that ran, and how long they took.
+    pub(crate) run: usize,
+    pub(crate) time: Duration,
+}
+
+impl PromptCacheArgs {
+    /// Makes the session, which holds what was restored, hold the prompt without its last token,
+    /// and the file too. `go_on` gets the tokens that are done; if it returns false, the session
+    /// may hold fewer. Without the flag nothing happens.
+    pub(crate) fn warm(
+        &self,
+        session: &mut Session<'_>,
+        prompt: &[u32],
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> anyhow::Result<Warm> {
+        let (Some(path), Some((_, before))) = (&self.prompt_cache, prompt.split_last()) else {
+            return Ok(Warm::default());
+        };
+        let restored = session.len();
+        let mut warm = Warm { restored, ..Warm::default() };
+        let rest = &before[restored..];
+        if rest.is_empty() {
+            return Ok(warm);
+        }
+        let start = Instant::now();
+        let logits = session.feed_with(rest, &mut |done| go_on(restored + done))?;
+        (warm.run, warm.time) = (session.len() - restored, start.elapsed());
+        if logits.is_some() && !self.prompt_cache_ro {
+            let place = || format!("could not write the prompt cache `{}`", path.display());
+            save(path, session).with_context(place)?;
+        }
+        Ok(warm)
+    }
+
+    /// Makes the session hold what the file has of the prompt without its last token. A file that
+    /// is not there has nothing.
+    pub(crate) fn restore(&self, session: &mut Session<'_>, prompt: &[u32]) -> anyhow::Result<()> {
+        let (Some(path), Some((_, before))) = (&self.prompt_cache, prompt.split_last()) else {
+            return Ok(());
+        };
+        let shown = path.display();
+        let metadata = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.prompt_cache_ro => {
+                return Ok(());
+            }
+            metadata => {
+                metadata.with_context(|| format!("could not read the prompt cache `{shown}`"))?
+            }
+        };
+        // Opening a pipe would wait for a writer.
+        if !metadata.is_file() {
+            let message = format!("the prompt cache `{shown}` is not a file; name another");
+            return Err(Failure::usage(message).into());
+        }
+        let advice =
+            || format!("the prompt cache `{shown}` cannot be used; remove it or name another");
+        let mut file = fs::File::open(path).with_context(advice)?;
+        session.restore(&mut file, Some(before)).with_context(advice)?;
+        Ok(())
+    }
+}
+
+/// Writes the file under a temporary name and renames it: it is either as it was, or complete.
+fn save(path: &Path, session: &Session<'_>) -> anyhow::Result<()> {
+    let temporary = path.with_file_name(format!(".{}-fucina-kv.tmp", std::process::id()));
+    let mut file = fs::File::create_new(&temporary)?;
+    let result = session
+        .save(&mut file)
+        .map_err(anyhow::Error::from)
+        .and_then(|()| Ok(fs::rename(&temporary, path)?));
+    if result.is_err() {
+        // Nobody can act on a failure here.
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}
