@@ -67,7 +67,8 @@ pub fn model_path(test: &str, file: &str) -> Option<PathBuf> {
         return Some(path);
     }
     assert!(!required, "{test}: {REQUIRE_MODELS}=1 but there is no {}", path.display());
-    skip(test, &format!("put {file} into the folder of {MODELS}"));
+    let name = file.trim_end_matches(".gguf");
+    skip(test, &format!("put {file} into the folder of {MODELS} (try `fucina pull {name}`)"));
     None
 }
 
