@@ -67,6 +67,32 @@ fn sound_models_pass_the_check() {
     assert_eq!((&norm["nan"], &norm["infinite"]), (&0.into(), &0.into()));
 }
 
+/// The matrices of a layer's experts are one tensor: packed like so many matrices.
+#[test]
+fn experts_are_shown_with_their_kernel_and_their_memory() {
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "qwen3moe").unwrap();
+    // Rows of three blocks, 17 of them: two panels of 16 columns for each of 5 experts.
+    let blocks = q8([0x2000; 2])[..34].repeat(3 * 17 * 5);
+    writer.tensor("blk.0.ffn_up_exps.weight", DType::Q8_0, &[96, 17, 5], blocks).unwrap();
+    let plain = f32s((0..96_u8).map(f32::from));
+    writer.tensor("blk.0.ffn_down_exps.weight", DType::F32, &[4, 8, 3], plain).unwrap();
+    let path = file("experts.gguf", &writer.to_bytes().unwrap());
+    let report = call(&["inspect", &path, "--json"]).ok().json();
+    assert_eq!(report["supported"], true);
+    let (up, down) = (&report["tensors"][0], &report["tensors"][1]);
+    assert_eq!(up["shape"], serde_json::json!([5, 17, 96]));
+    let kernel = |tensor: &serde_json::Value| tensor["kernel"].as_str().unwrap().to_owned();
+    assert!(kernel(up).starts_with("panel16/") && kernel(up).ends_with("each of 5 experts"));
+    assert!(kernel(down).starts_with("rows/") && kernel(down).ends_with("each of 3 experts"));
+    // A panel takes its columns' own bytes: 34 for each block of 32.
+    let memory = &report["memory"];
+    assert_eq!(memory["packed"], 5 * 2 * 16 * 3 * 34);
+    assert_eq!(memory["in_file"], 96 * 4);
+    let shown = call(&["inspect", &path, "--check"]).ok().stdout;
+    assert!(shown.contains("5 x 17 x 96") && shown.contains("no damaged values"), "{shown}");
+}
+
 fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }

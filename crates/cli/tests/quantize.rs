@@ -120,6 +120,58 @@ fn the_embedded_model_is_quantized_again_when_asked_to() {
     }
 }
 
+/// The matrices of a layer's experts are one tensor of three axes. Each row is encoded as in a
+/// matrix, the router is kept, and the mix gives the experts what it gives a feed-forward block.
+#[test]
+fn experts_are_quantized_like_matrices() {
+    let folder = folder("experts");
+    let (input, out) = (folder.join("in.gguf"), folder.join("out.gguf"));
+    let (experts, inner, hidden) = (3, 512, 256);
+    let mut seed = 1_u32;
+    let mut weights = |len: usize| {
+        let next = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f32::from(u16::try_from(seed >> 16).unwrap()) / 65536.0 - 0.5
+        };
+        f32s(std::iter::repeat_with(next).take(len))
+    };
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "qwen3moe").unwrap();
+    for (key, value) in [("block_count", 1_u32), ("expert_count", 3), ("expert_used_count", 2)] {
+        writer.set(&format!("qwen3moe.{key}"), value).unwrap();
+    }
+    // In the order of llama.cpp: by layer and name.
+    let tensors = [
+        ("blk.0.ffn_down_exps.weight", vec![inner, hidden, experts], DType::Q6_K),
+        ("blk.0.ffn_gate_exps.weight", vec![hidden, inner, experts], DType::Q4_K),
+        ("blk.0.ffn_gate_inp.weight", vec![hidden, experts], DType::F32),
+        ("blk.0.ffn_norm.weight", vec![hidden], DType::F32),
+    ];
+    for (name, shape, _) in &tensors {
+        writer.tensor(name, DType::F32, shape, weights(shape.iter().product())).unwrap();
+    }
+    writer.save(&input).unwrap();
+    for threads in ["1", "3"] {
+        let args = ["quantize", text(&input), text(&out), "--to", "q4_k_m", "-q"];
+        call(&[&args[..], &["--threads", threads]].concat()).ok();
+        let (old, new) = (File::open(&input).unwrap(), File::open(&out).unwrap());
+        for (info, (name, shape, dtype)) in new.tensors().iter().zip(&tensors) {
+            assert_eq!((info.name(), info.shape(), info.dtype()), (*name, &**shape, Ok(*dtype)));
+            let source = old.tensor_data(old.tensor(name).unwrap()).unwrap();
+            let mut values = vec![0.0; info.len_elems()];
+            DType::F32.decode(&source, &mut values).unwrap();
+            // Row by row, so that a row that took a value of its neighbour would show.
+            let mut want = Vec::new();
+            for row in values.chunks_exact(shape[0]) {
+                let mut bytes = vec![0; dtype.row_bytes(row.len()).unwrap()];
+                dtype.encode(row, &mut bytes).unwrap();
+                want.extend(bytes);
+            }
+            assert!(new.tensor_data(info).unwrap() == want, "{name}");
+        }
+    }
+}
+
 #[test]
 fn the_number_of_threads_does_not_show() {
     let folder = folder("threads");

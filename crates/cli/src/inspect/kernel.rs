@@ -33,15 +33,22 @@ pub(super) fn plan(info: &TensorInfo, file: &File, isa: Isa) -> Plan {
         [_, _] if info.name() == EMBEDDING && file.tensor_opt(OUTPUT).is_some() => {
             in_file("decoded: its rows are looked up".to_owned())
         }
-        [n, k] => match packed_bytes(dtype, n, k) {
-            Some(packed) => Plan {
-                kernel: cpu_kernel(dtype, isa),
-                memory: Memory { packed: packed as u64, ..Memory::default() },
-            },
-            None => in_file(cpu_kernel(dtype, isa)),
-        },
-        _ => in_file("none: more than two axes".to_owned()),
+        [n, k] => matrices(1, packed_bytes(dtype, n, k), cpu_kernel(dtype, isa), bytes),
+        [count, n, k] => {
+            let kernel = format!("{} for each of {count} experts", cpu_kernel(dtype, isa));
+            matrices(count as u64, packed_bytes(dtype, n, k), kernel, bytes)
+        }
+        _ => in_file("none: more than three axes".to_owned()),
     }
+}
+
+/// So many matrices, each with a packed form or without.
+fn matrices(count: u64, packed: Option<usize>, kernel: String, bytes: u64) -> Plan {
+    let memory = match packed {
+        Some(packed) => Memory { packed: count.saturating_mul(packed as u64), ..Memory::default() },
+        None => Memory { in_file: bytes, ..Memory::default() },
+    };
+    Plan { kernel, memory }
 }
 
 const EMBEDDING: &str = "token_embd.weight";
