@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Family of the model
     #[arg(long, value_enum, default_value = "qwen3")]
     arch: Arch,
-    /// Its size: tiny, 0.6b, 1.7b, 4b
+    /// Its size: tiny, 0.6b, 1.7b, 4b; of qwen3moe tiny, 3b-a0.4b, 30b-a3b
     #[arg(long, default_value = "0.6b")]
     size: String,
     /// Format of the weights
