@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Family of the model
     #[arg(long, value_enum, default_value = "qwen3")]
     arch: Arch,
-    /// Its size: tiny, 0.6b, 1.7b, 4b; of qwen3moe tiny, 3b-a0.4b, 30b-a3b
+    /// Its size: tiny, 0.6b, 1.7b, 4b; of qwen3moe tiny, 30b-a3b
     #[arg(long, default_value = "0.6b")]
     size: String,
     /// Format of the weights
@@ -39,6 +39,18 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Arch {
     Qwen3,
+    /// Qwen3 with experts
+    Qwen3moe,
+}
+
+impl Arch {
+    /// `general.architecture`.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Qwen3 => "qwen3",
+            Self::Qwen3moe => "qwen3moe",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -99,32 +111,58 @@ const fn gets_more_bits(layer: usize, layers: usize) -> bool {
 /// The shape of a model of the family.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
+    arch: Arch,
     name: &'static str,
     layers: usize,
     hidden: usize,
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
+    /// Elements inside the feed-forward block, or inside each expert.
     feed_forward: usize,
+    experts: Option<Experts>,
     vocab: usize,
     context: usize,
 }
 
+/// Experts of each layer, and those that a token uses.
+#[derive(Debug, Clone, Copy)]
+struct Experts {
+    count: usize,
+    used: usize,
+}
+
+const TINY: Shape = Shape {
+    arch: Arch::Qwen3,
+    name: "tiny",
+    layers: 2,
+    hidden: 256,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    feed_forward: 512,
+    experts: None,
+    vocab: 512,
+    context: 512,
+};
+
 const SHAPES: &[Shape] = &[
-    Shape {
-        name: "tiny",
-        layers: 2,
-        hidden: 256,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 64,
-        feed_forward: 512,
-        vocab: 512,
-        context: 512,
-    },
+    TINY,
     qwen3("0.6b", 28, 1024, 16, 3072),
     qwen3("1.7b", 28, 2048, 16, 6144),
     qwen3("4b", 36, 2560, 32, 9728),
+    Shape {
+        arch: Arch::Qwen3moe,
+        feed_forward: 256,
+        experts: Some(Experts { count: 8, used: 2 }),
+        ..TINY
+    },
+    Shape {
+        arch: Arch::Qwen3moe,
+        kv_heads: 4,
+        experts: Some(Experts { count: 128, used: 8 }),
+        ..qwen3("30b-a3b", 48, 2048, 32, 768)
+    },
 ];
 
 const fn qwen3(
@@ -135,7 +173,19 @@ const fn qwen3(
     feed_forward: usize,
 ) -> Shape {
     let (kv_heads, head_dim, vocab, context) = (8, 128, 151_936, 40_960);
-    Shape { name, layers, hidden, heads, kv_heads, head_dim, feed_forward, vocab, context }
+    Shape {
+        arch: Arch::Qwen3,
+        name,
+        layers,
+        hidden,
+        heads,
+        kv_heads,
+        head_dim,
+        feed_forward,
+        experts: None,
+        vocab,
+        context,
+    }
 }
 
 /// One tensor; dimensions are innermost first, as in the file.
@@ -148,9 +198,10 @@ struct Tensor {
 
 /// Writes the file.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let Some(shape) = SHAPES.iter().find(|shape| shape.name == args.size) else {
-        let names: Vec<&str> = SHAPES.iter().map(|shape| shape.name).collect();
-        bail!("no size {:?}; there are {}", args.size, names.join(", "));
+    let shapes = || SHAPES.iter().filter(|shape| shape.arch == args.arch);
+    let Some(shape) = shapes().find(|shape| shape.name == args.size) else {
+        let names: Vec<&str> = shapes().map(|shape| shape.name).collect();
+        bail!("no size {:?} of {}; there are {}", args.size, args.arch.name(), names.join(", "));
     };
     let begin = Instant::now();
     writer(args, shape)?.save(&args.out)?;
@@ -221,6 +272,8 @@ fn tensors(shape: &Shape, format: Format) -> Vec<Tensor> {
             ("attn_k", Role::Other, hidden, keys),
             ("attn_v", Role::ValueOrDown, hidden, keys),
             ("attn_output", Role::Other, queries, hidden),
+        ];
+        let feed_forward = [
             ("ffn_gate", Role::Other, hidden, shape.feed_forward),
             ("ffn_up", Role::Other, hidden, shape.feed_forward),
             ("ffn_down", Role::ValueOrDown, shape.feed_forward, hidden),
@@ -232,6 +285,20 @@ fn tensors(shape: &Shape, format: Format) -> Vec<Tensor> {
             let dtype = format.dtype(role, layer, shape.layers);
             add(format!("blk.{layer}.{name}.weight"), dtype, &[k, n]);
         }
+        if let Some(Experts { count, .. }) = shape.experts {
+            // Routers are never quantized.
+            let router = format!("blk.{layer}.ffn_gate_inp.weight");
+            add(router, DType::F32, &[hidden, count]);
+        }
+        for (name, role, k, n) in feed_forward {
+            let dtype = format.dtype(role, layer, shape.layers);
+            match shape.experts {
+                None => add(format!("blk.{layer}.{name}.weight"), dtype, &[k, n]),
+                Some(Experts { count, .. }) => {
+                    add(format!("blk.{layer}.{name}_exps.weight"), dtype, &[k, n, count]);
+                }
+            }
+        }
     }
     add("output_norm.weight".to_owned(), DType::F32, &[hidden]);
     tensors
@@ -241,21 +308,29 @@ fn set_metadata(writer: &mut Writer<'_>, args: &Args, shape: &Shape) -> Result<(
     let vocab = vocab::make(shape.vocab);
     let id = |from_end: usize| u32::try_from(shape.vocab - from_end);
     let count = |n: usize| u32::try_from(n);
+    let arch = shape.arch.name();
+    let key = |name: &str| format!("{arch}.{name}");
+    match shape.experts {
+        None => writer.set(&key("feed_forward_length"), count(shape.feed_forward)?)?,
+        Some(experts) => writer
+            .set(&key("expert_count"), count(experts.count)?)?
+            .set(&key("expert_used_count"), count(experts.used)?)?
+            .set(&key("expert_feed_forward_length"), count(shape.feed_forward)?)?,
+    };
     writer
-        .set("general.architecture", "qwen3")?
-        .set("general.name", format!("random weights, qwen3 {}", shape.name))?
+        .set("general.architecture", arch)?
+        .set("general.name", format!("random weights, {arch} {}", shape.name))?
         .set("general.file_type", args.format.file_type())?
         .set("general.quantization_version", 2_u32)?
-        .set("qwen3.block_count", count(shape.layers)?)?
-        .set("qwen3.context_length", count(shape.context)?)?
-        .set("qwen3.embedding_length", count(shape.hidden)?)?
-        .set("qwen3.feed_forward_length", count(shape.feed_forward)?)?
-        .set("qwen3.attention.head_count", count(shape.heads)?)?
-        .set("qwen3.attention.head_count_kv", count(shape.kv_heads)?)?
-        .set("qwen3.attention.key_length", count(shape.head_dim)?)?
-        .set("qwen3.attention.value_length", count(shape.head_dim)?)?
-        .set("qwen3.attention.layer_norm_rms_epsilon", 1e-6_f32)?
-        .set("qwen3.rope.freq_base", 1e6_f32)?
+        .set(&key("block_count"), count(shape.layers)?)?
+        .set(&key("context_length"), count(shape.context)?)?
+        .set(&key("embedding_length"), count(shape.hidden)?)?
+        .set(&key("attention.head_count"), count(shape.heads)?)?
+        .set(&key("attention.head_count_kv"), count(shape.kv_heads)?)?
+        .set(&key("attention.key_length"), count(shape.head_dim)?)?
+        .set(&key("attention.value_length"), count(shape.head_dim)?)?
+        .set(&key("attention.layer_norm_rms_epsilon"), 1e-6_f32)?
+        .set(&key("rope.freq_base"), 1e6_f32)?
         .set("tokenizer.ggml.model", "gpt2")?
         .set("tokenizer.ggml.pre", "qwen2")?
         .set("tokenizer.ggml.tokens", vocab.tokens)?
@@ -296,12 +371,31 @@ mod tests {
     }
 
     #[test]
+    fn the_30b_shape_has_the_parameters_of_qwen3_30b_a3b() {
+        let shape = SHAPES.iter().find(|shape| shape.name == "30b-a3b").unwrap();
+        let tensors = tensors(shape, Format::Q4KM);
+        let of = |part: &str| -> usize {
+            let parts = tensors.iter().filter(|tensor| tensor.name.contains(part));
+            parts.map(|tensor| tensor.dims.iter().product::<usize>()).sum()
+        };
+        // The model card: 30.5 B in all, 29.9 B without the embedding. Its output matrix is one of
+        // its own, ours is the embedding.
+        let (all, experts, embedding) = (of(""), of("_exps"), of("token_embd"));
+        assert_eq!(experts, 48 * 128 * 3 * 2048 * 768);
+        assert_eq!((all + embedding + 50_000_000) / 100_000_000, 305);
+        assert_eq!((all - embedding + 50_000_000) / 100_000_000, 299);
+    }
+
+    #[test]
     fn a_written_file_reads_back_with_everything_in_place() {
-        for format in Format::value_variants() {
-            let shape = &SHAPES[0];
+        let tiny = || SHAPES.iter().filter(|shape| shape.name == "tiny");
+        assert_eq!(tiny().count(), Arch::value_variants().len());
+        let formats = Format::value_variants().iter();
+        for (format, shape) in formats.flat_map(|format| tiny().map(move |shape| (format, shape))) {
             let bytes = writer(&args(*format), shape).unwrap().to_bytes().unwrap();
             let file = fucina_gguf::File::from_bytes(bytes).unwrap();
-            assert_eq!(file.metadata().str("general.architecture").unwrap(), "qwen3");
+            let arch = shape.arch.name();
+            assert_eq!(file.metadata().str("general.architecture").unwrap(), arch);
             for tensor in tensors(shape, *format) {
                 let data = file.tensor_data(file.tensor(&tensor.name).unwrap()).unwrap();
                 let mut weights = vec![0.0; tensor.dims.iter().product()];

@@ -18,6 +18,7 @@ pub(crate) const STD: f32 = 0.02;
 pub(crate) fn append(dtype: DType, units: usize, rng: &mut Rng, out: &mut Vec<u8>) {
     for _ in 0..units {
         match dtype {
+            DType::F32 => out.extend((rng.normal() * STD).to_le_bytes()),
             DType::F16 => out.extend(f16::from_f32(rng.normal() * STD).to_le_bytes()),
             DType::BF16 => out.extend(bf16::from_f32(rng.normal() * STD).to_le_bytes()),
             DType::Q8_0 => q8_0(rng, out),
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn weights_of_every_type_have_the_stated_mean_and_deviation() {
-        for dtype in [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_K, DType::Q6_K] {
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_K, DType::Q6_K] {
             let (unit_elems, unit_bytes) = dtype.unit();
             let units = (1 << 18) / unit_elems;
             let mut bytes = Vec::new();
