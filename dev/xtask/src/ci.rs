@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::process::{self, Tests, cargo};
 use crate::workspace::{Metadata, root};
-use crate::{arch, coverage, knobs, licences, links, tools};
+use crate::{arch, coverage, knobs, licences, links, ptx, tools};
 
 /// The variable that names the folder of large golden files, and where that folder is usually found.
 const ORACLES: &str = "FUCINA_ORACLES";
@@ -23,6 +23,7 @@ const QUICK: &[Step] = &[
     }),
     ("arch", || arch::run().map(|()| String::new())),
     ("knobs", || knobs::run().map(|()| String::new())),
+    ("ptx", || ptx::check().map(|()| String::new())),
     ("licences", || licences::run().map(|()| String::new())),
     ("links", || links::run().map(|()| String::new())),
     ("coverage", || coverage::run().map(|()| String::new())),

@@ -14,6 +14,7 @@ mod lexer;
 mod licences;
 mod links;
 mod process;
+mod ptx;
 mod synth;
 mod tools;
 mod workspace;
@@ -48,6 +49,8 @@ enum Command {
     Links,
     /// Print which kernel exists for which instruction set
     Coverage,
+    /// Compile the CUDA kernels to the PTX that is committed, and assemble it for every chip
+    Ptx(ptx::Args),
     /// Write a model of random weights in the shape of a real one
     SynthModel(synth::Args),
     /// Run every loom model
@@ -88,6 +91,7 @@ fn run(command: Command) -> Result<()> {
         Command::Licences => licences::run(),
         Command::Links => links::run(),
         Command::Coverage => coverage::run(),
+        Command::Ptx(args) => ptx::run(&args),
         Command::SynthModel(args) => synth::run(&args),
         Command::Loom => tools::loom(),
         Command::Fuzz { seconds } => tools::fuzz(seconds),
