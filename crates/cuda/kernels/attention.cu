@@ -5,7 +5,8 @@
 //   scores of a tile and own a part of its output. Shared memory: docs/perf.
 // attention_decode_<kv>_d{64,128,256}_r{1,4}: for few rows. Grid (ceil(rows / r), kv heads, splits),
 //   128 threads. d / 16 lanes share a key, so a warp takes 2 to 8 keys at a time, with 16-byte loads;
-//   every such group of lanes keeps a softmax of its own, and the block joins them at the end.
+//   every such group of lanes keeps a softmax of its own, and the block joins them at the end. d and dv
+//   are multiples of 4 (f32) or 8 (f16), and rows of q, k and v start at multiples of 16 bytes.
 // attention_combine: joins the splits. Grid (t * heads), 128 threads.
 //
 // A row that sees no key gives zeros. Keys that a row does not see are not looked at, whatever they hold.
@@ -145,33 +146,23 @@ DEVICE void attention(const AttentionArgs& args) {
 
 // Elements `16 * part` to `16 * part + 15` of a row of `d`; zeros past its end.
 DEVICE void load_part(float (&x)[16], const float* row, int part, int d) {
-    const float* p = row + 16 * part;
-    if (16 * part + 16 <= d && ((u32)(u64)p & 15u) == 0) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float4 q = ((const float4*)p)[i];
-            x[4 * i] = q.x, x[4 * i + 1] = q.y, x[4 * i + 2] = q.z, x[4 * i + 3] = q.w;
-        }
-        return;
+    for (int i = 0; i < 4; i++) {
+        float4 q = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (16 * part + 4 * i < d) q = *(const float4*)(row + 16 * part + 4 * i);
+        x[4 * i] = q.x, x[4 * i + 1] = q.y, x[4 * i + 2] = q.z, x[4 * i + 3] = q.w;
     }
-#pragma unroll
-    for (int i = 0; i < 16; i++) x[i] = 16 * part + i < d ? p[i] : 0.0f;
 }
 
 DEVICE void load_part(float (&x)[16], const u16* row, int part, int d) {
-    const u16* p = row + 16 * part;
-    if (16 * part + 16 <= d && ((u32)(u64)p & 15u) == 0) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint4 q = ((const uint4*)p)[i];
-            const u32 words[4] = {q.x, q.y, q.z, q.w};
+    for (int i = 0; i < 2; i++) {
+        uint4 q = make_uint4(0, 0, 0, 0);
+        if (16 * part + 8 * i < d) q = *(const uint4*)(row + 16 * part + 8 * i);
+        const u32 words[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
-            for (int e = 0; e < 8; e++) x[8 * i + e] = f16_to_f32((u16)(words[e / 2] >> 16 * (e % 2)));
-        }
-        return;
+        for (int e = 0; e < 8; e++) x[8 * i + e] = f16_to_f32((u16)(words[e / 2] >> 16 * (e % 2)));
     }
-#pragma unroll
-    for (int i = 0; i < 16; i++) x[i] = 16 * part + i < d ? f16_to_f32(p[i]) : 0.0f;
 }
 
 // Factor that brings exponentials taken from `from` to the base `to`.
@@ -181,7 +172,7 @@ template <class E, int D, int ROWS>
 DEVICE void attention_decode(const AttentionArgs& args) {
     const int LANES = D / 16;        // of a key
     const int SLOTS = 32 / LANES;    // keys of a warp
-    __shared__ float joined[4][ROWS][D + 2];
+    __shared__ float joined[4 * SLOTS][ROWS][D + 2];
     const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
     const int part = lane % LANES, slot = lane / LANES;
     const int rows = args.t * args.group, row0 = blockIdx.x * ROWS;
@@ -228,47 +219,28 @@ DEVICE void attention_decode(const AttentionArgs& args) {
             for (int e = 0; e < 16; e++) acc[r][e] = fmaf(acc[r][e], shrink, weight * value[e]);
         }
     }
-    // Join the groups of lanes of a warp, then the warps.
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        float top = largest[r];
+        float* mine = joined[warp * SLOTS + slot][r];
 #pragma unroll
-        for (int step = 16; step >= LANES; step /= 2)
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
-        const float factor = rebase(largest[r], top);
-        float total = sum[r] * factor;
-#pragma unroll
-        for (int step = 16; step >= LANES; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
-#pragma unroll
-        for (int e = 0; e < 16; e++) {
-            float x = acc[r][e] * factor;
-#pragma unroll
-            for (int step = 16; step >= LANES; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-            if (slot == 0) joined[warp][r][16 * part + e] = x;
-        }
-        if (lane == 0) joined[warp][r][D] = top, joined[warp][r][D + 1] = total;
+        for (int e = 0; e < 16; e++) mine[16 * part + e] = acc[r][e];
+        if (part == 0) mine[D] = largest[r], mine[D + 1] = sum[r];
     }
     __syncthreads();
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        if (row0 + r >= rows) continue;
+    for (int r = 0; r < ROWS && row0 + r < rows; r++) {
         const i64 row = out_row(args, row_place(args, row0 + r));
-        float top = minus_infinity(), total = 0.0f, factor[4];
-#pragma unroll
-        for (int w = 0; w < 4; w++) top = fmaxf(top, joined[w][r][D]);
-#pragma unroll
-        for (int w = 0; w < 4; w++) {
-            factor[w] = rebase(joined[w][r][D], top);
-            total = fmaf(joined[w][r][D + 1], factor[w], total);
-        }
-        float last_factor = 1.0f;
-        if (!args.max_sum) last_factor = total == 0.0f ? 0.0f : 1.0f / total;
+        float top = minus_infinity(), total = 0.0f;
+        for (int g = 0; g < 4 * SLOTS; g++) top = fmaxf(top, joined[g][r][D]);
+        for (int g = 0; g < 4 * SLOTS; g++)
+            total = fmaf(joined[g][r][D + 1], rebase(joined[g][r][D], top), total);
+        float factor = 1.0f;
+        if (!args.max_sum) factor = total == 0.0f ? 0.0f : 1.0f / total;
         if (args.max_sum && tid == 0) args.max_sum[2 * row] = top, args.max_sum[2 * row + 1] = total;
         for (int e = tid; e < args.dv; e += 128) {
             float x = 0.0f;
-#pragma unroll
-            for (int w = 0; w < 4; w++) x = fmaf(joined[w][r][e], factor[w], x);
-            args.out[row * args.dv + e] = x * last_factor;
+            for (int g = 0; g < 4 * SLOTS; g++)
+                x = fmaf(joined[g][r][e], rebase(joined[g][r][D], top), x);
+            args.out[row * args.dv + e] = x * factor;
         }
     }
 }
