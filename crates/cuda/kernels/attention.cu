@@ -253,7 +253,7 @@ struct CombineArgs {
     int splits, dv;
 };
 
-extern "C" __global__ void __launch_bounds__(128) attention_combine(const CombineArgs args) {
+extern "C" __global__ void __launch_bounds__(128, 1) attention_combine(const CombineArgs args) {
     const i64 row = blockIdx.x;
     float top = minus_infinity(), total = 0.0f;
     for (int s = 0; s < args.splits; s++) top = fmaxf(top, args.max_sum[2 * (s * args.rows + row)]);
@@ -273,15 +273,15 @@ extern "C" __global__ void __launch_bounds__(128) attention_combine(const Combin
 }
 
 #define ATTENTION(E, NAME, D, ROWS, KEYS)                                                       \
-    extern "C" __global__ void __launch_bounds__(256)                                           \
+    extern "C" __global__ void __launch_bounds__(256, 1)                                           \
         attention_##NAME##_d##D(const AttentionArgs args) {                                     \
         attention<E, D, ROWS, KEYS>(args);                                                      \
     }                                                                                           \
-    extern "C" __global__ void __launch_bounds__(128)                                           \
+    extern "C" __global__ void __launch_bounds__(128, 1)                                           \
         attention_decode_##NAME##_d##D##_r1(const AttentionArgs args) {                         \
         attention_decode<E, D, 1>(args);                                                        \
     }                                                                                           \
-    extern "C" __global__ void __launch_bounds__(128)                                           \
+    extern "C" __global__ void __launch_bounds__(128, 1)                                           \
         attention_decode_##NAME##_d##D##_r4(const AttentionArgs args) {                         \
         attention_decode<E, D, 4>(args);                                                        \
     }

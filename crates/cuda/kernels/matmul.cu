@@ -236,7 +236,7 @@ DEVICE void matvec_nn(const MatMulArgs& args) {
 }
 
 #define KERNEL(NAME, THREADS, CALL)                                                             \
-    extern "C" __global__ void __launch_bounds__(THREADS) NAME(const MatMulArgs args) { CALL(args); }
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) NAME(const MatMulArgs args) { CALL(args); }
 #define MATMUL(E, NAME)                                                                         \
     KERNEL(matmul_##NAME##_t64, 256, (matmul<E, 1>))                                            \
     KERNEL(matmul_##NAME##_t128, 256, (matmul<E, 2>))                                           \
@@ -266,5 +266,5 @@ DEVICE void copy(const CopyArgs& args) {
         args.out[i] = E::get(args.x[strided(i, args.elems, args.sizes, args.strides)]);
 }
 
-extern "C" __global__ void __launch_bounds__(256) copy_f16(const CopyArgs args) { copy<F16Elem>(args); }
-extern "C" __global__ void __launch_bounds__(256) copy_bf16(const CopyArgs args) { copy<Bf16Elem>(args); }
+extern "C" __global__ void __launch_bounds__(256, 1) copy_f16(const CopyArgs args) { copy<F16Elem>(args); }
+extern "C" __global__ void __launch_bounds__(256, 1) copy_bf16(const CopyArgs args) { copy<Bf16Elem>(args); }
