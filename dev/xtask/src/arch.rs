@@ -31,6 +31,8 @@ const EDGES: &[(&str, &[&str])] = &[
 const DEV_EDGES: &[(&str, &str)] = &[
     // Tests of a provider outside the crate see what a provider crate sees.
     ("fucina-accel", "fucina-accel"),
+    // Its tests run kernels on weights of every format.
+    ("fucina-cuda-sim", "fucina-dtype"),
     // Its tests run a model on the reference provider.
     ("fucina-llm", "fucina-accel"),
 ];
