@@ -53,6 +53,14 @@ impl Warp {
         let size = u32::from(load.width) * u32::from(load.count);
         let kind = if load.strong { Kind::StrongRead } else { Kind::Read };
         self.stats.loads += 1;
+        if load.width == 4 && load.count == 1 && load.space == Space::Shared {
+            let to = &mut self.l[load.regs[0] as usize];
+            return block.shared.load_lanes(&self.who, &addresses, active, kind, to);
+        }
+        if load.width == 4 && load.count == 1 && load.space == Space::Global {
+            let to = &mut self.l[load.regs[0] as usize];
+            return block.global.load_lanes(&addresses, active, to);
+        }
         for lane in lanes_of(active) {
             let (space, address) = resolve(load.space, addresses[lane]);
             let words = match space {

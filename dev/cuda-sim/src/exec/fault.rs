@@ -118,6 +118,12 @@ impl Stop {
         Self { kind, lane: u32::try_from(lane).unwrap_or(0), address: None }
     }
 
+    /// The same for another lane.
+    #[cold]
+    pub(crate) fn of_lane(self, lane: usize) -> Self {
+        Self { lane: u32::try_from(lane).unwrap_or(0), ..self }
+    }
+
     #[cold]
     pub(crate) fn at(kind: FaultKind, lane: usize, address: u64) -> Self {
         Self { kind, lane: u32::try_from(lane).unwrap_or(0), address: Some(address) }

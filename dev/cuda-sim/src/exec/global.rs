@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::fault::{FaultKind, Stop};
+use super::inst::{D, L};
 use super::memory::{Memory, Region};
+use super::warp::lanes_of;
 
 /// Allocations that a block has used.
 pub(crate) struct Global<'a> {
@@ -70,19 +72,46 @@ impl<'a> Global<'a> {
         let (region, at) = self.find(lane, address, size, false)?;
         let mut out = [0; 4];
         let mut whole = true;
-        if size < 4 {
+        if size <= 4 {
             (out[0], whole) = region.load(at, size);
         } else {
-            let (words, written) = region.words(at, size as usize / 4);
-            for ((out, word), bits) in out.iter_mut().zip(words).zip(written) {
-                *out = word.load(std::sync::atomic::Ordering::Relaxed);
-                whole &= bits.load(std::sync::atomic::Ordering::Relaxed) == 0xf;
+            for (index, out) in out[..size as usize / 4].iter_mut().enumerate() {
+                let (value, written) = region.load(at + 4 * index, 4);
+                *out = value;
+                whole &= written;
             }
         }
         if check && !whole {
             return Err(Stop::at(FaultKind::Uninitialised { space: "global" }, lane, address));
         }
         Ok(out)
+    }
+
+    /// Loads a word for each lane.
+    #[inline]
+    pub(crate) fn load_lanes(
+        &mut self,
+        addresses: &D,
+        active: u32,
+        out: &mut L,
+    ) -> Result<(), Stop> {
+        let first = active.trailing_zeros() as usize;
+        self.find(first, addresses[first], 4, false)?;
+        let region = &self.met[self.last];
+        let mut rest = 0;
+        for lane in lanes_of(active) {
+            let (value, written) = match region.check(addresses[lane], 4, false) {
+                Ok(at) => region.load(at, 4),
+                Err(_) => (0, false),
+            };
+            out[lane] = value;
+            rest |= u32::from(!written) << lane;
+        }
+        // Other allocations, and faults.
+        for lane in lanes_of(rest) {
+            out[lane] = self.load(lane, addresses[lane], 4)?[0];
+        }
+        Ok(())
     }
 
     /// Stores one, two, or a multiple of four bytes.
@@ -99,10 +128,8 @@ impl<'a> Global<'a> {
             region.store(at, size, values[0]);
             return Ok(());
         }
-        let (words, written) = region.words(at, size as usize / 4);
-        for ((value, word), bits) in values.iter().zip(words).zip(written) {
-            word.store(*value, std::sync::atomic::Ordering::Relaxed);
-            bits.store(0xf, std::sync::atomic::Ordering::Relaxed);
+        for (index, value) in values[..size as usize / 4].iter().enumerate() {
+            region.store(at + 4 * index, 4, *value);
         }
         Ok(())
     }

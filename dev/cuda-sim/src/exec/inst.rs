@@ -253,6 +253,11 @@ pub(crate) struct Mma {
     pub(crate) b: Vec<u32>,
     pub(crate) c: Vec<u32>,
     pub(crate) d: Vec<u32>,
+    /// Where each element of a register goes in the matrix, row by row: by register, lane, element.
+    pub(crate) a_at: Vec<u16>,
+    pub(crate) b_at: Vec<u16>,
+    pub(crate) c_at: Vec<u16>,
+    pub(crate) d_at: Vec<u16>,
 }
 
 /// `wmma.load` and `wmma.store`.
@@ -269,6 +274,9 @@ pub(crate) struct Tile {
     /// C or D, not A or B.
     pub(crate) accumulator: bool,
     pub(crate) addr: Addr,
+    /// Distance along the stride, and within it, of each element: by register, lane, element.
+    /// Elements that an earlier lane holds too are at (`u16::MAX`, 0).
+    pub(crate) at: Vec<(u16, u16)>,
     /// Register with the distance of rows (or columns), in elements.
     pub(crate) stride: u32,
     pub(crate) regs: Vec<u32>,

@@ -9,11 +9,8 @@ use super::access::resolve;
 use super::fault::{FaultKind, Stop};
 use super::inst::{Addr, Elem, LANES, Mma, Op, Space, Tile};
 use super::num::{bf16, f16, to_f16};
-use super::shared::Kind;
+use super::shared::{Kind, SOME_LANE};
 use super::warp::{Block, Flow, Warp, lanes_of};
-
-/// A lane that stands for "some lane of the warp".
-const SOME_LANE: usize = 63;
 
 /// Most elements of an operand: 32 by 16.
 const MAX: usize = 512;
@@ -117,34 +114,11 @@ impl Warp {
     }
 
     fn product_real(&mut self, mma: &Mma) {
-        let (mut a, mut b) = ([0.0_f32; MAX], [0.0_f32; MAX]);
-        let mut c = [0.0_f32; MAX];
         let (n, k) = (mma.n, mma.k);
-        for (r, reg) in mma.a.iter().enumerate() {
-            for (lane, word) in self.l[*reg as usize].iter().enumerate() {
-                for e in 0..mma.a_elem.per_reg() {
-                    let (row, col) = place_a(mma, lane, r, e);
-                    a[row * k + col] = real(mma.a_elem, *word, e);
-                }
-            }
-        }
-        for (r, reg) in mma.b.iter().enumerate() {
-            for (lane, word) in self.l[*reg as usize].iter().enumerate() {
-                for e in 0..mma.b_elem.per_reg() {
-                    let (row, col) = place_b(mma, lane, r, e);
-                    b[row * n + col] = real(mma.b_elem, *word, e);
-                }
-            }
-        }
-        let per = mma.c_elem.per_reg();
-        for (r, reg) in mma.c.iter().enumerate() {
-            for (lane, word) in self.l[*reg as usize].iter().enumerate() {
-                for e in 0..per {
-                    let (row, col) = place_c(mma, lane, r * per + e);
-                    c[row * n + col] = real(mma.c_elem, *word, e);
-                }
-            }
-        }
+        let (mut a, mut b, mut c) = ([0.0; MAX], [0.0; MAX], [0.0; MAX]);
+        self.gather(&mma.a, (mma.a_elem, &mma.a_at), real, &mut a);
+        self.gather(&mma.b, (mma.b_elem, &mma.b_at), real, &mut b);
+        self.gather(&mma.c, (mma.c_elem, &mma.c_at), real, &mut c);
         for (sums, left) in c.chunks_exact_mut(n).zip(a.chunks_exact(k)).take(mma.m) {
             for (left, right) in left.iter().zip(b.chunks_exact(n)) {
                 for (sum, right) in sums.iter_mut().zip(right) {
@@ -153,49 +127,55 @@ impl Warp {
             }
         }
         let per = mma.d_elem.per_reg();
-        for (r, reg) in mma.d.iter().enumerate() {
-            for lane in 0..LANES {
-                let at = |e: usize| {
-                    let (row, col) = place_c(mma, lane, r * per + e);
-                    c[row * n + col]
-                };
-                self.l[*reg as usize][lane] = match mma.d_elem {
-                    Elem::F16 => to_f16(at(0)) | to_f16(at(1)) << 16,
-                    _ => at(0).to_bits(),
+        for (reg, at) in mma.d.iter().zip(mma.d_at.chunks_exact(LANES * per)) {
+            let to = &mut self.l[*reg as usize];
+            for (word, at) in to.iter_mut().zip(at.chunks_exact(per)) {
+                *word = match *at {
+                    [low, high] => to_f16(c[usize::from(low)]) | to_f16(c[usize::from(high)]) << 16,
+                    [one, ..] => c[usize::from(one)].to_bits(),
+                    [] => 0,
                 };
             }
         }
     }
 
-    fn product_int(&mut self, mma: &Mma) {
-        let (mut a, mut b) = ([0_i32; MAX], [0_i32; MAX]);
-        let (n, k) = (mma.n, mma.k);
-        for (r, reg) in mma.a.iter().enumerate() {
-            for (lane, word) in self.l[*reg as usize].iter().enumerate() {
-                for e in 0..4 {
-                    let (row, col) = place_a(mma, lane, r, e);
-                    a[row * k + col] = whole(mma.a_elem, *word, e);
+    /// Collects a matrix from the registers of all lanes.
+    #[inline]
+    fn gather<T>(
+        &self,
+        regs: &[u32],
+        (elem, at): (Elem, &[u16]),
+        get: impl Fn(Elem, u32, usize) -> T,
+        out: &mut [T; MAX],
+    ) {
+        let per = elem.per_reg();
+        for (reg, at) in regs.iter().zip(at.chunks_exact(LANES * per)) {
+            for (word, at) in self.l[*reg as usize].iter().zip(at.chunks_exact(per)) {
+                for (e, at) in at.iter().enumerate() {
+                    out[usize::from(*at)] = get(elem, *word, e);
                 }
             }
         }
-        for (r, reg) in mma.b.iter().enumerate() {
-            for (lane, word) in self.l[*reg as usize].iter().enumerate() {
-                for e in 0..4 {
-                    let (row, col) = place_b(mma, lane, r, e);
-                    b[row * n + col] = whole(mma.b_elem, *word, e);
+    }
+
+    fn product_int(&mut self, mma: &Mma) {
+        let (n, k) = (mma.n, mma.k);
+        let (mut a, mut b, mut sums) = ([0_i32; MAX], [0_i32; MAX], [0_i32; MAX]);
+        self.gather(&mma.a, (mma.a_elem, &mma.a_at), whole, &mut a);
+        self.gather(&mma.b, (mma.b_elem, &mma.b_at), whole, &mut b);
+        // At most 32 products of 255 * 255: no overflow before the addition to C.
+        for (sums, left) in sums.chunks_exact_mut(n).zip(a.chunks_exact(k)).take(mma.m) {
+            for (left, right) in left.iter().zip(b.chunks_exact(n)) {
+                for (sum, right) in sums.iter_mut().zip(right) {
+                    *sum += left * right;
                 }
             }
         }
         let mut out = Vec::with_capacity(mma.d.len());
-        for (r, reg) in mma.c.iter().enumerate() {
+        for (reg, at) in mma.c.iter().zip(mma.c_at.chunks_exact(LANES)) {
             let mut words = self.l[*reg as usize];
-            for (lane, word) in words.iter_mut().enumerate() {
-                let (row, col) = place_c(mma, lane, r);
-                let left = &a[row * k..row * k + k];
-                // At most 32 products of 255 * 255: no overflow before the last addition.
-                let right = b[col..].iter().step_by(n);
-                let sum: i32 = left.iter().zip(right).map(|(x, y)| x * y).sum();
-                let old = word.cast_signed();
+            for (word, at) in words.iter_mut().zip(at) {
+                let (old, sum) = (word.cast_signed(), sums[usize::from(*at)]);
                 let new =
                     if mma.saturate { old.saturating_add(sum) } else { old.wrapping_add(sum) };
                 *word = new.cast_unsigned();
@@ -229,7 +209,7 @@ impl Warp {
                 }
                 let loaded =
                     block.shared.load_words(&self.who, SOME_LANE, address, Kind::Read, words);
-                loaded.map_err(|stop| Stop { lane: u32::try_from(lane).unwrap_or(0), ..stop })?;
+                loaded.map_err(|stop| stop.of_lane(lane))?;
             }
             let half = |row: usize, col: usize| rows[row][col / 2] >> (16 * (col % 2)) & 0xffff;
             for lane in 0..LANES {
@@ -262,31 +242,37 @@ impl Warp {
             return Err(Stop::at(FaultKind::Misaligned { space, align }, 0, base));
         }
         let per = tile.elem.per_reg();
-        let count = tile.regs.len();
-        let size = tile.rows * tile.cols;
-        for slot in 0..LANES * count {
-            let (lane, reg) = (slot / count, tile.regs[slot % count] as usize);
-            if slot * per >= size {
-                // Elements that several lanes hold.
-                let from = slot % (size / per);
-                self.l[reg][lane] = self.l[tile.regs[from % count] as usize][from / count];
-                continue;
-            }
-            let order = tile.order();
-            let at = |e: usize| {
-                let (row, col) = place_wmma(slot, e, (tile.rows, tile.cols, order, per));
-                let (major, minor) = if tile.row_major { (row, col) } else { (col, row) };
-                base + (major as u64 * stride + minor as u64) * bytes
-            };
-            if order == tile.row_major || per == 1 {
-                self.tile_word(tile, (lane, reg), at(0), block)?;
-            } else {
-                for e in 0..per {
-                    self.tile_element(tile, (lane, reg), (e, at(e)), block)?;
+        let whole_words = per == 1 || tile.order() == tile.row_major;
+        for (reg, at) in tile.regs.iter().zip(tile.at.chunks_exact(LANES * per)) {
+            for (lane, at) in at.chunks_exact(per).enumerate() {
+                let place = (lane, *reg as usize);
+                let address = |(major, minor): (u16, u16)| {
+                    base + (u64::from(major) * stride + u64::from(minor)) * bytes
+                };
+                if at[0].0 == u16::MAX {
+                    // Held by an earlier lane as well; filled in below.
+                } else if whole_words {
+                    self.tile_word(tile, place, address(at[0]), block)?;
+                } else {
+                    for (e, at) in at.iter().enumerate() {
+                        self.tile_element(tile, place, (e, address(*at)), block)?;
+                    }
                 }
             }
         }
+        self.copy_held_twice(tile);
         Ok(())
+    }
+
+    /// Elements that several lanes hold are loaded once.
+    fn copy_held_twice(&mut self, tile: &Tile) {
+        let (per, count) = (tile.elem.per_reg(), tile.regs.len());
+        let distinct = tile.rows * tile.cols / per;
+        for slot in distinct..LANES * count {
+            let from = slot % distinct;
+            let word = self.l[tile.regs[from % count] as usize][from / count];
+            self.l[tile.regs[slot % count] as usize][slot / count] = word;
+        }
     }
 
     /// Moves a register of a tile whose elements are neighbours in memory.
@@ -351,10 +337,68 @@ impl Warp {
     }
 }
 
+/// One entry for each element of `regs` registers, by register, lane and element.
+fn table<T>(regs: usize, per: usize, at: impl Fn(usize, usize, usize) -> T) -> Vec<T> {
+    let mut out = Vec::with_capacity(regs * LANES * per);
+    for r in 0..regs {
+        for lane in 0..LANES {
+            for e in 0..per {
+                out.push(at(r, lane, e));
+            }
+        }
+    }
+    out
+}
+
+fn short(value: usize) -> u16 {
+    u16::try_from(value).expect("matrices are small")
+}
+
+impl Mma {
+    /// Fills the tables of places.
+    pub(crate) fn with_places(mut self) -> Self {
+        let mma = &self;
+        let (n, k) = (mma.n, mma.k);
+        let a = table(mma.a.len(), mma.a_elem.per_reg(), |r, lane, e| {
+            let (row, col) = place_a(mma, lane, r, e);
+            short(row * k + col)
+        });
+        let b = table(mma.b.len(), mma.b_elem.per_reg(), |r, lane, e| {
+            let (row, col) = place_b(mma, lane, r, e);
+            short(row * n + col)
+        });
+        let result = |regs: usize, elem: Elem| {
+            let per = elem.per_reg();
+            table(regs, per, |r, lane, e| {
+                let (row, col) = place_c(mma, lane, r * per + e);
+                short(row * n + col)
+            })
+        };
+        let c = result(mma.c.len(), mma.c_elem);
+        let d = result(mma.d.len(), mma.d_elem);
+        (self.a_at, self.b_at, self.c_at, self.d_at) = (a, b, c, d);
+        self
+    }
+}
+
 impl Tile {
     /// Whether registers hold the tile row by row.
     fn order(&self) -> bool {
         // Accumulators have one order, whatever the layout in memory.
         self.accumulator || self.row_major
+    }
+
+    /// Fills the table of places.
+    pub(crate) fn with_places(mut self) -> Self {
+        let (per, count, size) = (self.elem.per_reg(), self.regs.len(), self.rows * self.cols);
+        self.at = table(count, per, |r, lane, e| {
+            let slot = lane * count + r;
+            if slot * per >= size {
+                return (u16::MAX, 0);
+            }
+            let (row, col) = place_wmma(slot, e, (self.rows, self.cols, self.order(), per));
+            if self.row_major { (short(row), short(col)) } else { (short(col), short(row)) }
+        });
+        self
     }
 }

@@ -229,12 +229,6 @@ impl Region {
         self.put(at, width as usize, value);
     }
 
-    /// Words from a word offset, for accesses of many words at once.
-    #[inline]
-    pub(crate) fn words(&self, at: usize, count: usize) -> (&[AtomicU32], &[AtomicU8]) {
-        (&self.words[at / 4..at / 4 + count], &self.written[at / 4..at / 4 + count])
-    }
-
     /// Replaces a 32-bit word by `f` of it; gives the old value.
     pub(crate) fn update(&self, at: usize, f: impl Fn(u32) -> u32) -> u32 {
         let order = Ordering::SeqCst;

@@ -8,6 +8,8 @@
 //! taken as ordered once any barrier joined the two, so no report is false but one can be missed.
 
 use super::fault::{FaultKind, Stop};
+use super::inst::{D, L};
+use super::warp::lanes_of;
 
 /// First valid shared address: what lies below belongs to the system on newer devices, and a null
 /// pointer must not look like data.
@@ -15,6 +17,9 @@ pub(crate) const SHARED_START: u32 = 1024;
 
 /// Most warps of a block.
 pub(crate) const MAX_WARPS: usize = 32;
+
+/// A lane that stands for "some lane of the warp".
+pub(crate) const SOME_LANE: usize = LANE_MANY as usize;
 
 const LANE_MANY: u32 = 63;
 const ATOMIC: u32 = 1 << 11;
@@ -144,6 +149,35 @@ impl Shared {
         Ok(())
     }
 
+    /// Loads a word for each lane.
+    pub(crate) fn load_lanes(
+        &mut self,
+        who: &Who,
+        addresses: &D,
+        active: u32,
+        kind: Kind,
+        out: &mut L,
+    ) -> Checked<()> {
+        // Neighbours often read one word; 0 is no address of shared memory.
+        let (mut last, mut value) = (0, 0);
+        for lane in lanes_of(active) {
+            let address = addresses[lane];
+            if address == last {
+                out[lane] = value;
+                continue;
+            }
+            let next = lanes_of(active & !((2 << lane) - 1)).next();
+            let shared = next.is_some_and(|next| addresses[next] == address);
+            let by = if shared { SOME_LANE } else { lane };
+            let mut word = [0];
+            let loaded = self.load_words(who, by, address, kind, &mut word);
+            loaded.map_err(|stop| stop.of_lane(lane))?;
+            (last, value) = (address, word[0]);
+            out[lane] = value;
+        }
+        Ok(())
+    }
+
     /// Stores words at a multiple of their size.
     #[inline]
     pub(crate) fn store_words(
@@ -267,11 +301,22 @@ impl Shared {
         if !self.check_races {
             return Ok(());
         }
-        let address = u64::from(SHARED_START) + 4 * word as u64;
         let view = View { who, lane, epoch: self.epoch, began: &self.began };
-        if self.cells[word].write != SPLIT {
-            return view.touch(&mut self.cells[word], kind).map_err(|race| race.on(lane, address));
+        let cell = &mut self.cells[word];
+        if cell.write != SPLIT {
+            // Read by this warp at this clock, and not written since: nothing new can be said.
+            let tag = who.tag(lane, false);
+            let many = LANE_MANY << 5;
+            if kind == Kind::Read && cell.epoch == self.epoch && (cell.read ^ tag) & !many == 0 {
+                if cell.readers >> who.warp & 1 == 1 {
+                    cell.read = if cell.read == tag { tag } else { tag | many };
+                    return Ok(());
+                }
+            }
+            let address = u64::from(SHARED_START) + 4 * word as u64;
+            return view.touch(cell, kind).map_err(|race| race.on(lane, address));
         }
+        let address = u64::from(SHARED_START) + 4 * word as u64;
         for cell in &mut self.bytes[word] {
             view.touch(cell, kind).map_err(|race| race.on(lane, address))?;
         }

@@ -56,6 +56,9 @@ pub(crate) struct Warp {
     /// Groups of copies that each lane has committed.
     pub(crate) committed: [u32; LANES],
     pub(crate) stats: super::launch::Stats,
+    /// Results before they are written to the active lanes.
+    scratch_l: L,
+    scratch_d: D,
     /// Where the last fault happened.
     pub(crate) pc: u32,
 }
@@ -145,6 +148,8 @@ impl Warp {
             copies: VecDeque::new(),
             committed: [0; LANES],
             stats: super::launch::Stats::default(),
+            scratch_l: [0; LANES],
+            scratch_d: [0; LANES],
             pc: 0,
         }
     }
@@ -430,14 +435,13 @@ impl Warp {
     #[inline]
     fn fun(&mut self, fun: Fun, d: u32, s: [u32; 4], active: u32) {
         let [a, b, c, e] = s.map(|reg| reg as usize);
-        let (l, w) = (&self.l, &self.d);
-        let mut out = [0; LANES];
+        let (l, w, out) = (&self.l, &self.d, &mut self.scratch_l);
         match fun {
-            Fun::L(f) => f(&l[a], &mut out),
-            Fun::LL(f) => f(&l[a], &l[b], &mut out),
-            Fun::LLL(f) => f(&l[a], &l[b], &l[c], &mut out),
-            Fun::LLLL(f) => f(&l[a], &l[b], &l[c], &l[e], &mut out),
-            Fun::DtoL(f) => f(&w[a], &mut out),
+            Fun::L(f) => f(&l[a], out),
+            Fun::LL(f) => f(&l[a], &l[b], out),
+            Fun::LLL(f) => f(&l[a], &l[b], &l[c], out),
+            Fun::LLLL(f) => f(&l[a], &l[b], &l[c], &l[e], out),
+            Fun::DtoL(f) => f(&w[a], out),
             Fun::LLtoP(_) | Fun::DDtoP(_) | Fun::LtoP(_) | Fun::DtoP(_) => {
                 let value = self.compare(fun, [s[0], s[1]]);
                 self.write_p(d, value, active);
@@ -445,26 +449,25 @@ impl Warp {
             }
             _ => return self.fun_wide(fun, d, [a, b, c, e], active),
         }
-        write_l(&mut self.l[d as usize], &out, active);
+        write_l(&mut self.l[d as usize], &self.scratch_l, active);
     }
 
     #[inline]
     fn fun_wide(&mut self, fun: Fun, d: u32, [a, b, c, e]: [usize; 4], active: u32) {
-        let (l, w) = (&self.l, &self.d);
-        let mut out = [0; LANES];
+        let (l, w, out) = (&self.l, &self.d, &mut self.scratch_d);
         match fun {
-            Fun::D(f) => f(&w[a], &mut out),
-            Fun::DD(f) => f(&w[a], &w[b], &mut out),
-            Fun::DDD(f) => f(&w[a], &w[b], &w[c], &mut out),
-            Fun::DL(f) => f(&w[a], &l[b], &mut out),
-            Fun::DLL(f) => f(&w[a], &l[b], &l[c], &mut out),
-            Fun::DDLL(f) => f(&w[a], &w[b], &l[c], &l[e], &mut out),
-            Fun::LtoD(f) => f(&l[a], &mut out),
-            Fun::LLtoD(f) => f(&l[a], &l[b], &mut out),
-            Fun::LLDtoD(f) => f(&l[a], &l[b], &w[c], &mut out),
+            Fun::D(f) => f(&w[a], out),
+            Fun::DD(f) => f(&w[a], &w[b], out),
+            Fun::DDD(f) => f(&w[a], &w[b], &w[c], out),
+            Fun::DL(f) => f(&w[a], &l[b], out),
+            Fun::DLL(f) => f(&w[a], &l[b], &l[c], out),
+            Fun::DDLL(f) => f(&w[a], &w[b], &l[c], &l[e], out),
+            Fun::LtoD(f) => f(&l[a], out),
+            Fun::LLtoD(f) => f(&l[a], &l[b], out),
+            Fun::LLDtoD(f) => f(&l[a], &l[b], &w[c], out),
             _ => return,
         }
-        write_d(&mut self.d[d as usize], &out, active);
+        write_d(&mut self.d[d as usize], &self.scratch_d, active);
     }
 
     /// Everything that is not worth a place in the hot loop.

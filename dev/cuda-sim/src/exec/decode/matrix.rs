@@ -156,9 +156,10 @@ impl Decoder<'_> {
             return Ok(false);
         }
         let accumulator = role == Role::C;
+        let at = Vec::new();
         let tile =
-            Tile { store, space, elem, rows, cols, row_major, accumulator, addr, stride, regs };
-        self.push_last(Op::Tile(Box::new(tile)))?;
+            Tile { store, space, elem, rows, cols, row_major, accumulator, at, addr, stride, regs };
+        self.push_last(Op::Tile(Box::new(tile.with_places())))?;
         Ok(true)
     }
 
@@ -245,8 +246,12 @@ impl Decoder<'_> {
             b,
             c,
             d,
+            a_at: Vec::new(),
+            b_at: Vec::new(),
+            c_at: Vec::new(),
+            d_at: Vec::new(),
         };
-        self.push_last(Op::Mma(Box::new(mma)))?;
+        self.push_last(Op::Mma(Box::new(mma.with_places())))?;
         Ok(true)
     }
 }
