@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{Arg, Device, read_f32s};
+use common::{Arg, Device, read_f32s, read_u32s};
 use fucina_cuda_sim::ptx::Module;
 use fucina_testkit::Rng;
 
@@ -98,4 +98,119 @@ fn a_gemv_with_shuffles_is_right() {
     ];
     device.launch(&module, "gemv_h2", ([10, 1, 1], [128, 1, 1], 0), &args).unwrap();
     assert_product(&read_f32s(&out), &a, &x, [m, 1, k]);
+}
+
+const KERNELS: &str = include_str!("data/kernels.ptx");
+
+/// A device with its own order of warps and blocks.
+fn device(seed: u64) -> Device {
+    let mut device = Device::new();
+    device.options.seed = seed;
+    device
+}
+
+#[test]
+fn a_gemm_with_copies_in_flight_and_matrix_fragments_is_right_at_every_edge() {
+    let module = Module::parse(KERNELS).unwrap();
+    let mut rng = Rng::new(4);
+    for (seed, dims) in
+        [[32, 32, 32], [1, 1, 32], [33, 31, 64], [70, 100, 160]].into_iter().enumerate()
+    {
+        let [m, n, k] = dims;
+        let device = device(seed as u64);
+        let (a, b) = (rounded(rng.normals(m * k, 1.0)), rounded(rng.normals(n * k, 1.0)));
+        let (da, db) = (device.f16s(&a), device.f16s(&b));
+        let out = device.poisoned((m * n * 4) as u64);
+        let [dm, dn, dk] = dims.map(|dim| Arg::U32(dim as u32));
+        let args = [Arg::Buffer(&da), Arg::Buffer(&db), Arg::Buffer(&out), dm, dn, dk];
+        let grid = [n.div_ceil(32) as u32, m.div_ceil(32) as u32, 1];
+        device.launch(&module, "gemm_mma", (grid, [64, 1, 1], 0), &args).unwrap();
+        let across: Vec<f32> = (0..k * n).map(|i| b[i % n * k + i / n]).collect();
+        assert_product(&read_f32s(&out), &a, &across, dims);
+    }
+}
+
+#[test]
+fn sums_by_shuffles_and_atomics_are_exact() {
+    let module = Module::parse(KERNELS).unwrap();
+    for (seed, count) in [0_u32, 1, 31, 1000, 4097].into_iter().enumerate() {
+        let device = device(seed as u64);
+        let values: Vec<u32> = (0..count.max(1)).map(|i| i.wrapping_mul(2_654_435_761)).collect();
+        let (input, out) = (device.u32s(&values), device.u32s(&[7]));
+        let args = [Arg::Buffer(&input), Arg::Buffer(&out), Arg::U32(count)];
+        device.launch(&module, "sum", ([3, 1, 1], [96, 1, 1], 0), &args).unwrap();
+        let want = values[..count as usize].iter().fold(7_u32, |sum, v| sum.wrapping_add(*v));
+        assert_eq!(read_u32s(&out), [want]);
+    }
+}
+
+#[test]
+fn a_histogram_by_shared_atomics_is_exact() {
+    let module = Module::parse(KERNELS).unwrap();
+    let device = device(5);
+    let mut rng = Rng::new(9);
+    let bytes: Vec<u8> = (0..5000).map(|_| rng.next_i8().unsigned_abs()).collect();
+    let (input, out) = (device.bytes(&bytes), device.u32s(&[0; 256]));
+    let args = [Arg::Buffer(&input), Arg::Buffer(&out), Arg::U32(5000)];
+    device.launch(&module, "histogram", ([4, 1, 1], [128, 1, 1], 0), &args).unwrap();
+    let mut want = vec![0; 256];
+    bytes.iter().for_each(|byte| want[usize::from(*byte)] += 1);
+    assert_eq!(read_u32s(&out), want);
+}
+
+#[test]
+fn the_last_block_sees_what_the_others_wrote() {
+    let module = Module::parse(KERNELS).unwrap();
+    for seed in 0..6 {
+        let device = device(seed);
+        let values: Vec<f32> = (0..64 * 9).map(|i| i as f32).collect();
+        let (input, parts, out) = (device.f32s(&values), device.poisoned(36), device.poisoned(4));
+        let args = [Arg::Buffer(&input), Arg::Buffer(&parts), Arg::Buffer(&out)];
+        device.launch(&module, "last_block", ([9, 1, 1], [32, 1, 1], 0), &args).unwrap();
+        assert_eq!(read_f32s(&out), [(576 * 575 / 2) as f32]);
+    }
+}
+
+#[test]
+fn named_barriers_order_a_producer_and_a_consumer() {
+    let module = Module::parse(KERNELS).unwrap();
+    for seed in 0..20 {
+        let device = device(seed);
+        let values: Vec<u32> = (0..32 * 10).collect();
+        let (input, out) = (device.u32s(&values), device.poisoned(32 * 10 * 4));
+        let args = [Arg::Buffer(&input), Arg::Buffer(&out), Arg::U32(10)];
+        device.launch(&module, "produce", ([1, 1, 1], [64, 1, 1], 0), &args).unwrap();
+        let want: Vec<u32> = values.iter().map(|i| 3 * (i / 32 * 32 + 31 - i % 32)).collect();
+        assert_eq!(read_u32s(&out), want);
+    }
+}
+
+#[test]
+fn lanes_that_part_meet_again() {
+    let module = Module::parse(KERNELS).unwrap();
+    let device = device(0);
+    let values: Vec<f32> = (0..32).map(|i| (i as f32 - 12.0) * 0.37).collect();
+    let (input, out) = (device.f32s(&values), device.poisoned(128));
+    let args = [Arg::Buffer(&input), Arg::Buffer(&out)];
+    device.launch(&module, "ways", ([1, 1, 1], [32, 1, 1], 0), &args).unwrap();
+    for (i, value) in read_f32s(&out).into_iter().enumerate() {
+        let x = f64::from(values[i]);
+        let own = |at: usize| x + ((at + 8 * 8 - i) % 8) as f64;
+        let want = match i % 7 {
+            0 => ((3.0 * x + 0.5) * x - 2.0) * x + 1.0,
+            1 => own(i % 8),
+            2 => x.abs().sqrt(),
+            3 if x > 0.0 => x.exp(),
+            3 => (x * 1000.0).sin(),
+            4 => 4.0,
+            5 => x % 0.25,
+            _ => (0..i).map(|j| own(j % 8)).sum(),
+        };
+        // The argument of the sine is rounded to f32, at about 4000.
+        let bound = if i % 7 == 3 { 5e-4 } else { 1e-5 };
+        assert!(
+            (f64::from(value) - want).abs() <= bound * want.abs().max(1.0),
+            "{i}: {value}, {want}"
+        );
+    }
 }

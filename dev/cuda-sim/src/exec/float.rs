@@ -98,8 +98,8 @@ fn binary_f32(name: &str) -> Option<Fun> {
         "div" => lanes!(LL: (a: f32, b: f32) => a / b),
         "min" => lanes!(LL: (a: f32, b: f32) => min(a, b)),
         "max" => lanes!(LL: (a: f32, b: f32) => max(a, b)),
-        "min.nan" => lanes!(LL: (a: f32, b: f32) => nan_or(a, b, min(a, b))),
-        "max.nan" => lanes!(LL: (a: f32, b: f32) => nan_or(a, b, max(a, b))),
+        "min.NaN" => lanes!(LL: (a: f32, b: f32) => nan_or(a, b, min(a, b))),
+        "max.NaN" => lanes!(LL: (a: f32, b: f32) => nan_or(a, b, max(a, b))),
         "copysign" => lanes!(LL: (a: f32, b: f32) => b.copysign(a)),
         _ => return None,
     })
@@ -205,8 +205,8 @@ pub(super) fn narrow_binary(name: &str, ty: Ty) -> Option<Fun> {
         "mul" => narrow!(ty; LL (a, b) => a * b),
         "min" => narrow!(ty; LL (a, b) => min(a, b)),
         "max" => narrow!(ty; LL (a, b) => max(a, b)),
-        "min.nan" => narrow!(ty; LL (a, b) => nan_or(a, b, min(a, b))),
-        "max.nan" => narrow!(ty; LL (a, b) => nan_or(a, b, max(a, b))),
+        "min.NaN" => narrow!(ty; LL (a, b) => nan_or(a, b, min(a, b))),
+        "max.NaN" => narrow!(ty; LL (a, b) => nan_or(a, b, max(a, b))),
         _ => None,
     }
 }

@@ -208,7 +208,10 @@ fn prepare<'a>(launch: &'a Launch<'a>) -> Result<Env<'a>, String> {
     if launch.variables.len() < uses(&program.consts_d) {
         return Err("too few addresses of variables".to_owned());
     }
-    let start = program.static_shared.next_multiple_of(program.dynamic_align);
+    let start = match launch.dynamic_shared {
+        0 => program.static_shared,
+        _ => program.static_shared.next_multiple_of(program.dynamic_align),
+    };
     let shared = start.checked_add(launch.dynamic_shared).filter(|all| *all <= MAX_SHARED);
     let Some(shared) = shared else {
         return Err(format!(

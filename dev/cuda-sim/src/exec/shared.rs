@@ -158,21 +158,21 @@ impl Shared {
         kind: Kind,
         out: &mut L,
     ) -> Checked<()> {
-        // Neighbours often read one word; 0 is no address of shared memory.
-        let (mut last, mut value) = (0, 0);
+        // Neighbours often read one word.
+        let (mut last, mut value) = (None, 0);
         for lane in lanes_of(active) {
             let address = addresses[lane];
-            if address == last {
+            if last == Some(address) {
                 out[lane] = value;
                 continue;
             }
-            let next = lanes_of(active & !((2 << lane) - 1)).next();
+            let next = lanes_of(active & !(u32::MAX >> (31 - lane))).next();
             let shared = next.is_some_and(|next| addresses[next] == address);
             let by = if shared { SOME_LANE } else { lane };
             let mut word = [0];
             let loaded = self.load_words(who, by, address, kind, &mut word);
             loaded.map_err(|stop| stop.of_lane(lane))?;
-            (last, value) = (address, word[0]);
+            (last, value) = (Some(address), word[0]);
             out[lane] = value;
         }
         Ok(())
@@ -304,14 +304,17 @@ impl Shared {
         let view = View { who, lane, epoch: self.epoch, began: &self.began };
         let cell = &mut self.cells[word];
         if cell.write != SPLIT {
-            // Read by this warp at this clock, and not written since: nothing new can be said.
+            // Read by this warp at this clock, not written since, and not written at this clock by
+            // another lane: nothing new can be said.
             let tag = who.tag(lane, false);
             let many = LANE_MANY << 5;
-            if kind == Kind::Read && cell.epoch == self.epoch && (cell.read ^ tag) & !many == 0 {
-                if cell.readers >> who.warp & 1 == 1 {
-                    cell.read = if cell.read == tag { tag } else { tag | many };
-                    return Ok(());
-                }
+            let again = cell.epoch == self.epoch
+                && (cell.read ^ tag) & !many == 0
+                && cell.readers >> who.warp & 1 == 1
+                && (cell.write ^ tag) & !(many | ATOMIC) != 0;
+            if again && kind == Kind::Read {
+                cell.read = if cell.read == tag { tag } else { tag | many };
+                return Ok(());
             }
             let address = u64::from(SHARED_START) + 4 * word as u64;
             return view.touch(cell, kind).map_err(|race| race.on(lane, address));

@@ -88,13 +88,10 @@ impl<'a> Parser<'a> {
         loop {
             let decl = match ty {
                 None => self.decl()?,
-                Some(ty) => super::parse::Decl {
-                    name: self.word()?,
-                    ty,
-                    align: 1,
-                    count: Some(1),
-                    range: None,
-                },
+                Some(ty) => {
+                    let (name, range) = (self.word()?, self.range()?);
+                    super::parse::Decl { name, ty, align: 1, count: Some(1), range }
+                }
             };
             let reg = self.new_regs(decl.ty, decl.range.unwrap_or(1))?;
             ty = Some(decl.ty);

@@ -227,15 +227,19 @@ impl<'a> Parser<'a> {
         if !align.is_power_of_two() || align > 1 << 16 {
             return self.fail(format!("alignment {align} of {name}"));
         }
-        let range = if self.accept(b'<') {
-            let count = self.int()?;
-            self.expect(b'>')?;
-            Some(count)
-        } else {
-            None
-        };
+        let range = self.range()?;
         let count = self.dimensions()?;
         Ok(Decl { name, ty, align, count, range })
+    }
+
+    /// `<count>`, if there is one.
+    pub(super) fn range(&mut self) -> Result<Option<u64>, ParseError> {
+        if !self.accept(b'<') {
+            return Ok(None);
+        }
+        let count = self.int()?;
+        self.expect(b'>')?;
+        Ok(Some(count))
     }
 
     fn dimensions(&mut self) -> Result<Option<u64>, ParseError> {

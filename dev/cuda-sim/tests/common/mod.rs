@@ -98,3 +98,5 @@ pub(crate) fn read_u32s(region: &Region) -> Vec<u32> {
 pub(crate) fn read_f32s(region: &Region) -> Vec<f32> {
     read_u32s(region).into_iter().map(f32::from_bits).collect()
 }
+
+pub(crate) mod snippet;
