@@ -151,6 +151,35 @@ fn grouped_products_of_every_block_format_match_f64() {
     check(&rt, DType::Q4_K, [0, 256], &[1, 1], 1);
 }
 
+/// What a gated unit gives is often beyond the range of f16, and a bad row spoils itself only.
+#[test]
+fn activations_beyond_f16_and_non_finite_ones_stay_in_their_row() {
+    let (rt, mut rng) = (rt(2), Rng::new(6));
+    let choices = [1, 0, 1, 2];
+    let groups = groups(&rt, &choices, 1, 3);
+    let (mut w, values) = weights(&rt, DType::Q8_0, [3, 20, 64], &mut rng);
+    w.pack().unwrap();
+    for bad in [3e5, f32::NAN, f32::INFINITY] {
+        let mut x = normals(&mut rng, 4 * 64);
+        x[2 * 64 + 5] = bad;
+        let out = rt.tensor(&[4, 64], &x).unwrap();
+        let out = out.grouped_matmul_t(&w, &groups, GroupRows::Tokens).unwrap().to_vec().unwrap();
+        // Sorted: tokens 1, 0, 2, 3.
+        for (row, token) in [1, 0, 2, 3].into_iter().enumerate() {
+            for j in 0..20 {
+                let (x, got) = (&x[token * 64..][..64], out[row * 20 + j]);
+                let w = &values[(choices[token] * 20 + j) * 64..][..64];
+                if token == 2 && !bad.is_finite() {
+                    assert!(!got.is_finite(), "{bad} became {got}");
+                    continue;
+                }
+                let error = (f64::from(got) - DotOracle::new(x, w).value()).abs();
+                assert!(error <= quantized_bound(x, w), "{bad} [{row}, {j}]: {got} {error}");
+            }
+        }
+    }
+}
+
 /// Packed experts are no packed matrix: a plain product takes their rows, whatever the padding.
 #[test]
 fn a_plain_product_with_packed_experts_reads_their_rows() {
