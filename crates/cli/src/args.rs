@@ -11,8 +11,10 @@ use crate::cache::CacheArgs;
 use crate::exit::{Exit, Failure};
 use crate::models::{list::ListArgs, pull::PullArgs, rm::RmArgs};
 use crate::output;
+use crate::perplexity::PerplexityArgs;
 use crate::prompt_cache::PromptCacheArgs;
 use crate::quantize::recipe::Recipe;
+use crate::tokenize::TokenizeArgs;
 
 /// Run language models from GGUF files
 #[derive(Parser)]
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Pull(PullArgs),
     List(ListArgs),
     Rm(RmArgs),
+    Tokenize(TokenizeArgs),
+    Perplexity(PerplexityArgs),
     Doctor(DoctorArgs),
 }
 
@@ -256,7 +260,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-fn threads(text: &str) -> Result<usize, String> {
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
     let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
     threads.ok_or_else(|| "a number of threads from 1 to 1024 is expected".to_owned())
 }

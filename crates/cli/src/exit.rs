@@ -112,11 +112,13 @@ fn llm_code(error: &llm::Error) -> Exit {
         | llm::Error::TensorShape { .. }
         | llm::Error::TensorType { .. }
         | llm::Error::Vocabulary { .. }
+        | llm::Error::OtherVocabulary { .. }
         | llm::Error::Tokenizer(_) => Exit::Model,
         llm::Error::Saved(llm::SavedError::Io { .. }) => Exit::Failed,
         llm::Error::Encode(_)
         | llm::Error::EmptyPrompt
         | llm::Error::PromptTooLong { .. }
+        | llm::Error::TextTooShort { .. }
         | llm::Error::Saved(_) => Exit::Input,
         llm::Error::Context { .. } | llm::Error::Tensor(fucina::Error::CacheHead { .. }) => {
             Exit::Usage

@@ -12,12 +12,14 @@ mod exit;
 mod inspect;
 mod models;
 mod output;
+mod perplexity;
 mod progress;
 mod prompt_cache;
 mod quantize;
 mod run;
 mod signals;
 mod source;
+mod tokenize;
 mod trace;
 
 use std::process::ExitCode;
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
         Command::Pull(args) => models::pull::run(&args),
         Command::List(args) => models::list::run(&args),
         Command::Rm(args) => models::rm::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
+        Command::Perplexity(args) => perplexity::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     });
     exit::report(result).into()

@@ -103,7 +103,7 @@ fn words(words: &[OsString]) -> anyhow::Result<(Source, &OsString)> {
     }
 }
 
-fn read_prompt(word: &OsString) -> anyhow::Result<String> {
+pub(crate) fn read_prompt(word: &OsString) -> anyhow::Result<String> {
     let text = if word == "-" {
         let mut bytes = Vec::new();
         let stdin = io::stdin().lock();

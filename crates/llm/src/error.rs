@@ -119,6 +119,25 @@ pub enum Error {
     /// A saved session cannot be used.
     #[error(transparent)]
     Saved(#[from] SavedError),
+    /// A text to be scored is shorter than a chunk of it.
+    #[error(
+        "the text has {tokens} tokens, and one chunk has {needed}; give a longer text or lower \
+         the context size"
+    )]
+    TextTooShort {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Tokens of a chunk.
+        needed: usize,
+    },
+    /// Two models that are compared have other vocabularies.
+    #[error("the models have other vocabularies: {expected} and {found} tokens")]
+    OtherVocabulary {
+        /// Tokens of the first.
+        expected: usize,
+        /// Tokens of the second.
+        found: usize,
+    },
     /// The arithmetic went wrong: a value is NaN or infinite.
     #[error(
         "the values after {stage} are not finite: the model's weights are damaged or too large; \
