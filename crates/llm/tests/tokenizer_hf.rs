@@ -134,6 +134,11 @@ fn nasty_texts_give_the_same_ids() {
 }
 
 #[test]
+fn f01_accents_digits_and_emoji_in_one_line() {
+    Pair::load().check("Hello world! Café déjà vu — 123 😊");
+}
+
+#[test]
 fn long_words_give_the_same_ids() {
     let pair = Pair::load();
     for unit in ["a", "the", "é", "漢字", "😀", "(", " ", "\n", "\r\n \t", "1", "Qz", "e\u{301}"]
