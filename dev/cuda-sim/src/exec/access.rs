@@ -76,7 +76,7 @@ impl Warp {
                     out
                 }
                 Space::Local => self.local.load(lane, address, size)?,
-                Space::Param => return Err(Stop::at(FaultKind::ReadOnly, lane, address)),
+                Space::Param => block.param(lane, address, size)?,
                 _ => block.global.load(lane, address, size)?,
             };
             self.spread_words(load, lane, words);

@@ -250,6 +250,7 @@ impl<'a> Worker<'a> {
                 barriers: Barriers::new(),
                 global: Global::new(memory, options.uninitialised),
                 threads,
+                params: env.launch.params,
             },
             blocks: 0,
             random: options.seed,

@@ -70,6 +70,31 @@ pub(crate) struct Block<'a> {
     pub(crate) global: Global<'a>,
     /// Threads of the block.
     pub(crate) threads: u32,
+    /// Arguments of the launch.
+    pub(crate) params: &'a [u8],
+}
+
+impl Block<'_> {
+    /// Loads one, two, or a multiple of four bytes of the arguments.
+    pub(crate) fn param(&self, lane: usize, address: u64, size: u32) -> Result<[u32; 4], Stop> {
+        let outside = FaultKind::OutOfBounds { space: "param", size, write: false };
+        let at = usize::try_from(address).unwrap_or(usize::MAX);
+        let end = at.saturating_add(size as usize);
+        let Some(found) = self.params.get(at..end) else {
+            return Err(Stop::at(outside, lane, address));
+        };
+        if !address.is_multiple_of(u64::from(size)) {
+            let kind = FaultKind::Misaligned { space: "param", align: size };
+            return Err(Stop::at(kind, lane, address));
+        }
+        let mut out = [0; 4];
+        for (word, bytes) in out.iter_mut().zip(found.chunks(4)) {
+            let mut four = [0; 4];
+            four[..bytes.len()].copy_from_slice(bytes);
+            *word = u32::from_le_bytes(four);
+        }
+        Ok(out)
+    }
 }
 
 /// What comes after an instruction.

@@ -100,6 +100,8 @@ impl Decoder<'_> {
                 Operand::Address(Base::Var(Place::Param(_)), _) if !store => {
                     return self.parameter(ty, data, addr);
                 }
+                // In a device function, parameters lie in the frame.
+                Operand::Address(Base::Reg(_), _) if self.frames.len() > 1 => Space::Local,
                 _ => Space::Param,
             };
         }
