@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use fucina::llm::sampler::{ConfigError, SamplerConfig};
 
 use crate::cache::CacheArgs;
+use crate::chat::args::{ChatArgs, TurnArgs};
 use crate::exit::{Exit, Failure};
 use crate::models::{list::ListArgs, pull::PullArgs, rm::RmArgs};
 use crate::output;
@@ -33,6 +34,7 @@ Examples:
   fucina run \"It is a truth universally acknowledged\"
   fucina run model.gguf \"Why is the sky blue?\" -n 200 --seed 7
   fucina run model.gguf - < prompt.txt
+  fucina chat model.gguf --system \"Answer in one sentence.\"
   fucina bench model.gguf -p 128,512 -t 1,2
   fucina inspect model.gguf --check
   fucina pull qwen2.5-coder-0.5b
@@ -45,6 +47,7 @@ Exit codes: 0 done, 1 failed, 2 wrong flag or environment variable, 3 model not 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Chat(ChatArgs),
     Bench(BenchArgs),
     Inspect(InspectArgs),
     Quantize(QuantizeArgs),
@@ -67,7 +70,8 @@ pub(crate) enum Command {
 Examples:
   fucina run \"It is a truth universally acknowledged\"
   fucina run model.gguf \"Once upon a time\" -n 64 --greedy
-  fucina run model.gguf - --json < prompt.txt")]
+  fucina run model.gguf - --json < prompt.txt
+  fucina run model.gguf --chat \"Why is the sky blue?\" --system \"Answer in one sentence.\"")]
 pub(crate) struct RunArgs {
     /// The text to continue, in quotes; before it the path or name of a model, if there are two. A prompt
     /// of `-` reads standard input, without its last line break
@@ -103,6 +107,14 @@ pub(crate) struct RunArgs {
     /// Write nothing but errors to standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Take the prompt for a message to an assistant, and write its answer alone
+    #[arg(long, conflicts_with_all = ["special", "prompt_cache"])]
+    pub(crate) chat: bool,
+    /// End before this text; may be given more than once
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    #[command(flatten)]
+    pub(crate) turn: TurnArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
 }

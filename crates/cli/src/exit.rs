@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use fucina::llm::chat::TemplateError;
 use fucina::{ConfigError, gguf, llm};
 
 use crate::output;
@@ -113,9 +114,15 @@ fn llm_code(error: &llm::Error) -> Exit {
         | llm::Error::TensorType { .. }
         | llm::Error::Vocabulary { .. }
         | llm::Error::OtherVocabulary { .. }
-        | llm::Error::Tokenizer(_) => Exit::Model,
+        | llm::Error::Tokenizer(_)
+        | llm::Error::NoChatTemplate => Exit::Model,
         llm::Error::Saved(llm::SavedError::Io { .. }) => Exit::Failed,
-        llm::Error::Encode(_)
+        // The file has the template, the user the conversation.
+        llm::Error::Template(TemplateError::Syntax { .. } | TemplateError::TooLong { .. }) => {
+            Exit::Model
+        }
+        llm::Error::Template(_)
+        | llm::Error::Encode(_)
         | llm::Error::EmptyPrompt
         | llm::Error::PromptTooLong { .. }
         | llm::Error::TextTooShort { .. }

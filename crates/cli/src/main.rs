@@ -4,21 +4,25 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod args;
 mod bench;
 mod cache;
+mod chat;
 mod doctor;
 mod exit;
 mod inspect;
 mod models;
 mod output;
 mod perplexity;
+mod printer;
 mod progress;
 mod prompt_cache;
 mod quantize;
 mod run;
 mod signals;
 mod source;
+mod terminal;
 mod tokenize;
 mod trace;
 
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
     let start = Instant::now();
     let result = args::parse().and_then(|command| match command {
         Command::Run(args) => run::run(&args, start),
+        Command::Chat(args) => chat::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Quantize(args) => quantize::run(&args),

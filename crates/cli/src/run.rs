@@ -4,17 +4,20 @@ mod record;
 
 use std::ffi::OsString;
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
+use fucina::llm::chat::{ChatEvent, Message};
 use fucina::llm::sampler::Sampler;
 use fucina::llm::tokenizer::{Bos, Special};
-use fucina::llm::{self, DEFAULT_CONTEXT, Event, GenerateOptions, Model, generate};
+use fucina::llm::{self, DEFAULT_CONTEXT, Event, GenerateOptions, Model, Session, generate};
 
+use crate::answer::{Answer, Thoughts};
 use crate::args::RunArgs;
+use crate::chat;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::progress::Progress;
@@ -33,20 +36,27 @@ const STDIN_LIMIT_BYTES: u64 = 256 << 20;
 pub(crate) fn run(args: &RunArgs, start: Instant) -> anyhow::Result<Exit> {
     signals::install()?;
     let config = args.sampling.config(random_seed)?;
+    let stop = chat::stop_strings(&args.stop)?;
     let (source, prompt) = words(&args.words)?;
+    if args.chat {
+        chat::check_source(&source, &args.turn)?;
+    } else if let Some(flag) = args.turn.given() {
+        return Err(Failure::usage(format!("{flag} needs --chat")).into());
+    }
     let prompt = read_prompt(prompt)?;
     let rt = source::runtime(args.threads)?;
     let model = load(&rt, &source, args.quiet)?;
-    let special = if args.special { Special::Parse } else { Special::Plain };
-    let ids = model.tokenizer().encode(&prompt, special, Bos::Auto)?;
+    let ids = encode(args, &model, &prompt)?;
     let max_tokens = args.max_tokens.or(source.is_embedded().then_some(EMBEDDED_TOKENS));
-    let job = Job { args, model: &model, prompt: &prompt, ids: &ids, max_tokens, start };
+    let options =
+        GenerateOptions::default().max_tokens(max_tokens).ignore_end(args.ignore_eos).stop(stop);
+    let job = Job { args, model: &model, prompt: &prompt, ids: &ids, options, start };
     job.check_size()?;
-    let (printer, generated) = job.generate(Sampler::new(config)?)?;
-    if printer.closed {
+    let (answer, generated) = job.run(Sampler::new(config)?)?;
+    if answer.is_closed() {
         return Ok(Exit::Ok);
     }
-    let record = Record::new(&job, &source, &config, &printer, &generated);
+    let record = Record::new(&job, &source, &config, &answer, &generated);
     if args.json {
         output::print_json(&record)?;
     }
@@ -139,8 +149,22 @@ pub(crate) fn read_prompt(word: &OsString) -> anyhow::Result<String> {
 }
 
 /// A number that differs from run to run: the standard library seeds its hash maps with such.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish() >> 32
+}
+
+/// The tokens of a prompt, or of a conversation that begins with it.
+fn encode(args: &RunArgs, model: &Model, prompt: &str) -> anyhow::Result<Vec<u32>> {
+    if args.chat {
+        // What holds no token yet needs no room.
+        let mut chat = chat::start(model.session(&args.cache.options(Some(1)))?, &args.turn)?;
+        let mut messages = chat.messages().to_vec();
+        messages.push(Message::user(prompt));
+        chat.set_messages(messages);
+        return Ok(chat.tokens()?);
+    }
+    let special = if args.special { Special::Parse } else { Special::Plain };
+    Ok(model.tokenizer().encode(prompt, special, Bos::Auto)?)
 }
 
 /// One generation and what it needs.
@@ -149,7 +173,7 @@ struct Job<'a> {
     model: &'a Model,
     prompt: &'a str,
     ids: &'a [u32],
-    max_tokens: Option<usize>,
+    options: GenerateOptions,
     start: Instant,
 }
 
@@ -171,30 +195,48 @@ impl Job<'_> {
         Err(Failure::input(message).into())
     }
 
-    fn generate(&self, mut sampler: Sampler) -> anyhow::Result<(Printer, llm::Generated)> {
+    /// Generates, and shows the text as it comes.
+    fn run(&self, mut sampler: Sampler) -> anyhow::Result<(Answer, llm::Generated)> {
         let args = self.args;
         let mut session = self.model.session(&args.cache.options(Some(self.context())))?;
         // Before anything is written: a file that cannot be used is an error without a text.
         args.prompt_cache.restore(&mut session, self.ids)?;
-        let mut printer =
-            Printer { live: !args.json, cache_bytes: session.cache_bytes(), ..Printer::default() };
-        let options =
-            GenerateOptions::default().max_tokens(self.max_tokens).ignore_end(args.ignore_eos);
+        let thoughts = Thoughts::on_stdout(args.turn.hide_thinking);
+        let mut answer = Answer::new(!args.json, thoughts, self.start);
+        answer.cache_bytes = session.cache_bytes();
         let progress = Progress::new("prompt", false, args.quiet);
         signals::begin();
-        if !args.no_echo {
-            printer.write(self.prompt);
+        let generated = if args.chat {
+            self.chat(session, &mut sampler, &mut answer, &progress)
+        } else {
+            self.continue_text(session, &mut sampler, &mut answer, &progress)
+        };
+        progress.finish();
+        answer.finish();
+        answer.check()?;
+        Ok((answer, generated?))
+    }
+
+    fn continue_text(
+        &self,
+        mut session: Session<'_>,
+        sampler: &mut Sampler,
+        answer: &mut Answer,
+        progress: &Progress,
+    ) -> anyhow::Result<llm::Generated> {
+        if !self.args.no_echo {
+            answer.echo(self.prompt);
         }
         let on_event = &mut |event: Event<'_>| {
             match event {
                 Event::Prompt { done, total } => progress.set(done as u64, total as u64),
                 Event::Token { id, text } => {
                     progress.finish();
-                    printer.token(id, text, self.start);
+                    answer.token(id, text);
                 }
-                Event::Tail { text } => printer.tail(text),
+                Event::Tail { text } => answer.say(text),
             }
-            if printer.failed() || signals::stop_asked() {
+            if answer.failed() || signals::stop_asked() {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -202,85 +244,38 @@ impl Job<'_> {
         };
         let total = self.ids.len();
         let mut go_on = |done| on_event(Event::Prompt { done, total }).is_continue();
-        let warm = args.prompt_cache.warm(&mut session, self.ids, &mut go_on)?;
+        let warm = self.args.prompt_cache.warm(&mut session, self.ids, &mut go_on)?;
         for &id in session.tokens() {
             sampler.accept(id);
         }
         let rest = &self.ids[session.len()..];
-        let generated = generate(&mut session, rest, &mut sampler, &options, on_event);
-        printer.restored = warm.restored;
-        if printer.started && !printer.text.ends_with('\n') {
-            printer.end_line();
-        }
-        if let Some(error) = printer.error.take() {
-            return Err(anyhow::Error::new(error).context("could not write to standard output"));
-        }
-        let mut generated = generated?;
+        let mut generated = generate(&mut session, rest, sampler, &self.options, on_event)?;
+        answer.restored = warm.restored;
         generated.prompt_tokens += warm.run;
         generated.prompt_time += warm.time;
-        Ok((printer, generated))
+        Ok(generated)
+    }
+
+    /// Takes the prompt for a message.
+    fn chat(
+        &self,
+        session: Session<'_>,
+        sampler: &mut Sampler,
+        answer: &mut Answer,
+        progress: &Progress,
+    ) -> anyhow::Result<llm::Generated> {
+        let mut chat = chat::start(session, &self.args.turn)?;
+        let on_event = &mut |event: ChatEvent<'_>| chat::watch(event, answer, progress);
+        let reply = chat.send(self.prompt, sampler, &self.options, on_event)?;
+        answer.ids = reply.ids;
+        answer.thought = reply.message.reasoning;
+        Ok(reply.generated)
     }
 
     /// Size of the context: what was asked for, or what is needed.
     fn context(&self) -> usize {
-        let needed = self.ids.len().saturating_add(self.max_tokens.unwrap_or(0));
+        let needed = self.ids.len().saturating_add(self.options.max_tokens.unwrap_or(0));
         let limit = self.model.info().context;
         self.args.ctx.unwrap_or_else(|| needed.max(DEFAULT_CONTEXT).min(limit))
-    }
-}
-
-/// Writes text as it comes and remembers it.
-#[derive(Default)]
-struct Printer {
-    /// Whether to write at all before the end.
-    live: bool,
-    /// Something was written.
-    started: bool,
-    /// Standard output was closed by its reader.
-    closed: bool,
-    error: Option<io::Error>,
-    /// The continuation.
-    text: String,
-    ids: Vec<u32>,
-    /// Memory of keys and values.
-    cache_bytes: usize,
-    /// Tokens of the prompt that came from a file.
-    restored: usize,
-    /// From the start of the program to the first token.
-    first_token: Option<Duration>,
-}
-
-impl Printer {
-    fn token(&mut self, id: u32, text: &str, start: Instant) {
-        self.ids.push(id);
-        self.text.push_str(text);
-        self.write(text);
-        self.first_token.get_or_insert_with(|| start.elapsed());
-    }
-
-    fn tail(&mut self, text: &str) {
-        self.text.push_str(text);
-        self.write(text);
-    }
-
-    fn end_line(&mut self) {
-        self.write("\n");
-    }
-
-    fn write(&mut self, text: &str) {
-        if !self.live || text.is_empty() || self.failed() {
-            return;
-        }
-        self.started = true;
-        let mut stdout = io::stdout().lock();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.closed = true,
-            Err(error) => self.error = Some(error),
-        }
-    }
-
-    const fn failed(&self) -> bool {
-        self.closed || self.error.is_some()
     }
 }

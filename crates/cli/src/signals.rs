@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use anyhow::Context as _;
 
 use crate::exit::Exit;
+use crate::terminal;
 
 /// Nothing is under way that is worth finishing: a signal ends the process.
 const IDLE: u8 = 0;
@@ -19,6 +20,7 @@ static STATE: AtomicU8 = AtomicU8::new(IDLE);
 pub(crate) fn install() -> anyhow::Result<()> {
     ctrlc::set_handler(|| {
         if !ask_to_stop(&STATE) {
+            terminal::restore();
             std::process::exit(Exit::Interrupted as i32);
         }
     })
@@ -33,6 +35,11 @@ fn ask_to_stop(state: &AtomicU8) -> bool {
 /// From now on the first signal only asks to stop.
 pub(crate) fn begin() {
     STATE.store(RUNNING, SeqCst);
+}
+
+/// From now on a signal ends the process.
+pub(crate) fn idle() {
+    STATE.store(IDLE, SeqCst);
 }
 
 /// Whether a signal asked to stop.

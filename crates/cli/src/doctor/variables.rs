@@ -18,6 +18,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("FUCINA_GPU_TRACE", "says where every op ran, and why"),
     ("FUCINA_GPU_QMOE_MIN_FILL", "how full the tiles of experts are that are offered, in percent"),
     ("FUCINA_POOL_MB", "free memory that the pool keeps"),
+    ("FUCINA_HISTORY", "file with the lines of former chats; empty for none"),
     ("FUCINA_ORACLES", "golden files of the tests; no effect here"),
     ("FUCINA_REQUIRE_ORACLES", "tests without golden files fail; no effect here"),
     ("FUCINA_MODELS", "folder of models"),

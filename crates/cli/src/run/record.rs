@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fucina::accel::Outcome;
+use fucina::llm::Generated;
 use fucina::llm::sampler::SamplerConfig;
-use fucina::llm::{Generated, Stop};
 use serde::Serialize;
 
-use super::{Job, Printer};
+use super::Job;
+use crate::answer::Answer;
+use crate::chat::stop_name;
 use crate::output;
 use crate::source::Source;
 
@@ -19,6 +21,8 @@ pub(super) struct Record<'a> {
     prompt: &'a str,
     prompt_ids: &'a [u32],
     text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<&'a str>,
     ids: &'a [u32],
     stop: &'static str,
     seed: Option<u64>,
@@ -71,7 +75,7 @@ impl<'a> Record<'a> {
         job: &Job<'a>,
         source: &Source,
         config: &SamplerConfig,
-        printer: &'a Printer,
+        answer: &'a Answer,
         done: &Generated,
     ) -> Self {
         let (info, rt) = (job.model.info(), job.model.runtime());
@@ -92,21 +96,16 @@ impl<'a> Record<'a> {
             },
             prompt: job.prompt,
             prompt_ids: job.ids,
-            text: &printer.text,
-            ids: &printer.ids,
-            stop: match done.stop {
-                Stop::EndOfText => "end_of_text",
-                Stop::StopString => "stop_string",
-                Stop::MaxTokens => "max_tokens",
-                Stop::ContextFull => "context_full",
-                Stop::Cancelled => "interrupted",
-            },
+            text: &answer.text,
+            thinking: answer.thought.as_deref(),
+            ids: &answer.ids,
+            stop: stop_name(done.stop),
             seed: (config.temperature > 0.0).then_some(config.seed),
             backend: Backend { isa: rt.isa().name(), threads: rt.threads(), offloaded },
             cache: Cache {
                 kind: job.args.cache.cache_type.name(),
-                bytes: printer.cache_bytes,
-                restored_tokens: printer.restored,
+                bytes: answer.cache_bytes,
+                restored_tokens: answer.restored,
             },
             timings: Timings {
                 prompt_tokens: done.prompt_tokens,
@@ -115,7 +114,7 @@ impl<'a> Record<'a> {
                 generated_tokens: done.tokens,
                 generated_ms: ms(done.time),
                 generated_tokens_per_second: done.rate(),
-                first_token_ms: printer.first_token.map(ms),
+                first_token_ms: answer.first_token.map(ms),
             },
         }
     }
@@ -183,6 +182,7 @@ mod tests {
             prompt: "It",
             prompt_ids: &[1],
             text: " is",
+            thinking: None,
             ids: &[2],
             stop,
             seed,

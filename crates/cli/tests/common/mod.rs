@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub(crate) mod chat;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -13,7 +15,7 @@ pub(crate) fn fucina() -> Command {
             command.env_remove(name);
         }
     }
-    command.stdin(Stdio::null());
+    command.env_remove("NO_COLOR").stdin(Stdio::null());
     command
 }
 

@@ -38,6 +38,8 @@ pub enum ChatEvent<'a> {
 pub struct Reply {
     /// What the model said.
     pub message: Message,
+    /// The tokens that were chosen, the end token not among them.
+    pub ids: Vec<u32>,
     /// Whether it is part of the conversation now, with what it answers. Not if the turn was
     /// cancelled before the model said anything.
     pub kept: bool,
@@ -193,6 +195,8 @@ impl<'m> Chat<'m> {
         let reused = self.reuse(&ids);
         let mut answer = Answer::new(&text);
         let prompt = ids.split_off(reused);
+        // Penalties look at the conversation, not at what happens to be held of it.
+        ids.iter().for_each(|&id| sampler.accept(id));
         let mut fed = prompt.clone();
         let generated =
             generate(&mut self.session, &prompt, sampler, options, &mut |event| match event {
@@ -203,12 +207,13 @@ impl<'m> Chat<'m> {
                 }
                 Event::Tail { text } => answer.push(text, on_event),
             });
+        let ids = fed[prompt.len()..].to_vec();
         self.held.append(&mut fed);
         self.held.truncate(self.session.len());
         let generated = generated?;
         let message = answer.finish(on_event);
         let kept = generated.stop != Stop::Cancelled || generated.tokens > 0;
-        Ok(Reply { message, kept, reused, generated })
+        Ok(Reply { message, ids, kept, reused, generated })
     }
 
     /// Forgets what the session holds from the first token on that differs from `ids`. Returns how
