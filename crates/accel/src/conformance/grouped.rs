@@ -18,6 +18,7 @@ pub(super) fn check(make: &dyn Fn() -> Arc<dyn Provider>, config: Config, report
         report.record(case.name(), case.run(&*provider));
     }
     report.record("grouped_matmul of NaN", nan_stays_in_its_row(&*provider));
+    report.record("grouped_matmul beyond f16", large_activations(&*provider, config));
     report
         .record("grouped_matmul after the tables are gone", tables_are_copied(&*provider, config));
     for (t, used, d) in [(1, 1, 1), (3, 2, 33), (7, 8, 65), (2, 0, 5), (0, 2, 5), (33, 4, 1)] {
