@@ -57,3 +57,19 @@ pub(crate) fn template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
     let Some((_, source)) = known else { return Err(Error::NoChatTemplate) };
     Ok(ChatTemplate::new(source, SpecialTexts::of(tokenizer))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::template;
+    use crate::error::Error;
+    use crate::tokenizer::{Tokenizer, Vocab};
+
+    #[test]
+    fn an_unknown_family_is_told_what_to_do() {
+        let vocab = Vocab { tokens: vec!["<|im_start|>", "<|im_end|>"], ..Vocab::default() };
+        let (tokenizer, _) = Tokenizer::new(&vocab).unwrap();
+        let error = template(&tokenizer).unwrap_err();
+        assert_eq!(error, Error::NoChatTemplate, "normal tokens are no control tokens");
+        assert!(error.to_string().contains("--chat-template"), "{error}");
+    }
+}

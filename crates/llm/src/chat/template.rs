@@ -161,11 +161,20 @@ impl Default for RenderOptions {
 /// assert_eq!(text, "user: Hello!\n");
 /// # Ok::<(), fucina_llm::chat::TemplateError>(())
 /// ```
-#[derive(Debug)]
 pub struct ChatTemplate {
     env: Environment<'static>,
     specials: SpecialTexts,
     source: String,
+}
+
+impl std::fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { specials, source, .. } = self;
+        f.debug_struct("ChatTemplate")
+            .field("specials", specials)
+            .field("source", source)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ChatTemplate {

@@ -54,6 +54,8 @@ fn compile_here(source: &str) -> Result<Environment<'static>, TemplateError> {
     env.add_filter("fromjson", from_json);
     env.add_filter("join", repr::join);
     env.add_filter("trim", methods::trim);
+    // It would show what no template needs.
+    env.remove_global("debug");
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
     env.add_template_owned(NAME, normalized(source))
