@@ -103,7 +103,7 @@ fn atomics_follow_their_definitions() {
         ("or.b32", |a, b| (a | b) & 0xffff_ffff),
         ("xor.b32", |a, b| (a ^ b) & 0xffff_ffff),
         ("exch.b32", |_, b| b & 0xffff_ffff),
-        ("inc.u32", |a, b| if a as u32 >= b as u32 { 0 } else { a + 1 & 0xffff_ffff }),
+        ("inc.u32", |a, b| if a as u32 >= b as u32 { 0 } else { (a + 1) & 0xffff_ffff }),
         ("dec.u32", |a, b| {
             let (a, b) = (a as u32, b as u32);
             u64::from(if a == 0 || a > b { b } else { a - 1 })

@@ -472,6 +472,7 @@ impl Decoder<'_> {
         let reg = match operand {
             Operand::Sink => return Ok(self.temp(file)),
             Operand::Reg(reg) => *reg,
+            Operand::Special(name) => return self.fail(format!("%{name} is not declared")),
             other => return self.fail(format!("result {other:?} of {}", self.opcode)),
         };
         let to = self.reg(reg);

@@ -35,7 +35,16 @@ pub(crate) fn kernel(body: &str) -> String {
 
 /// Runs `body` on 32 lanes of inputs.
 pub(crate) fn try_run(body: &str, inputs: &[In; 32]) -> Result<[u64; 32], Box<Fault>> {
-    let module = Module::parse(&kernel(body)).unwrap_or_else(|error| panic!("{body}: {error}"));
+    try_run_text(&kernel(body), inputs)
+}
+
+/// Runs the kernel `k` of a whole text, which takes its operands like [`kernel`]'s.
+pub(crate) fn run_text(text: &str, inputs: &[In; 32]) -> [u64; 32] {
+    try_run_text(text, inputs).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+fn try_run_text(text: &str, inputs: &[In; 32]) -> Result<[u64; 32], Box<Fault>> {
+    let module = Module::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let device = Device::new();
     let mut bytes = Vec::new();
     for operand in 0..3 {
