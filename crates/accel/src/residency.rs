@@ -171,19 +171,25 @@ impl Budget {
     /// The provider keeps the [`Charge`] inside the object that it charges for.
     pub fn charge(&self, len_bytes: usize) -> Option<Charge> {
         loop {
-            let mut book = held(&self.0.book);
-            let used_bytes = book.used_bytes.checked_add(len_bytes)?;
-            if used_bytes <= self.0.limit_bytes {
-                book.used_bytes = used_bytes;
-                drop(book);
-                return Some(Charge { budget: self.clone(), len_bytes });
+            if let Some(charge) = self.try_charge(len_bytes) {
+                return Some(charge);
             }
-            let (oldest, cells) = book.evict_oldest();
-            drop(book);
+            let (oldest, cells) = held(&self.0.book).evict_oldest();
             // Dropping an object gives its charge back, so this happens without the lock.
             drop(cells);
             drop(oldest?);
         }
+    }
+
+    /// Reserves `len_bytes` if there is room as it is.
+    pub fn try_charge(&self, len_bytes: usize) -> Option<Charge> {
+        let mut book = held(&self.0.book);
+        let used_bytes = book.used_bytes.checked_add(len_bytes)?;
+        if used_bytes > self.0.limit_bytes {
+            return None;
+        }
+        book.used_bytes = used_bytes;
+        Some(Charge { budget: self.clone(), len_bytes })
     }
 
     /// Lets the budget drop `copy` when room is needed.

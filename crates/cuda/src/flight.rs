@@ -1,0 +1,136 @@
+//! A command in flight, as the seam sees it.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+use fucina_accel::{CommandError, InFlight};
+
+use crate::driver::{CuError, Entered, Event, sub};
+use crate::memory::Buffer;
+use crate::pages::Locked;
+use crate::queue::{Device, Done, count};
+use crate::staging;
+
+/// Times that a finished command is asked for before the thread parks.
+const SPINS: u32 = 64;
+
+/// One command.
+pub(crate) struct Command {
+    pub(crate) device: Arc<Device>,
+    pub(crate) done: Arc<Done>,
+    /// The output. The pool may hand the operands' memory out again at once, but not this.
+    pub(crate) out: Arc<Buffer>,
+    /// The locked pages of the output's allocation, which the allocation owns.
+    pub(crate) target: Weak<Locked>,
+}
+
+impl Command {
+    fn outcome(&self, known: &Result<(), CuError>) -> Result<(), CommandError> {
+        known.as_ref().map_or_else(|error| Err(self.device.lose(error)), |()| Ok(()))
+    }
+
+    /// Makes the context current; a failure is final.
+    fn enter(&self) -> Result<Entered<'_>, CommandError> {
+        self.device.context.enter().map_err(|error| {
+            self.done.settle(Err(error.clone()));
+            self.device.lose(&error)
+        })
+    }
+
+    /// Waits for an event: a short while by asking, then parked. Its own status counts.
+    fn wait(entered: &Entered<'_>, event: &Event) -> Result<(), CuError> {
+        for _ in 0..SPINS {
+            if entered.has_passed(event)? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        entered.await_event(event)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`InFlight::publish`].
+    unsafe fn download(&self, entered: &Entered<'_>, out: NonNull<[u8]>) -> Result<(), CuError> {
+        let (start, len_bytes) = (out.cast::<u8>(), out.len());
+        let lane = &self.device.lanes.download;
+        entered.wait(lane, self.done.event())?;
+        let event = self.device.events.take(entered)?;
+        if let Some(locked) = self.target.upgrade() {
+            let first = start.addr().get();
+            for piece in locked.pieces(first..first + len_bytes) {
+                let at = piece.start - first;
+                let from = self.out.address() + at as u64;
+                let to = sub(start, &(at..at + piece.len()));
+                // SAFETY: the pages are locked, the caller owns the bytes until this has waited,
+                // and the buffer is as large as the output.
+                unsafe { entered.download(lane, to, from, piece.len()) }?;
+            }
+            entered.record(&event, lane)?;
+            return Self::wait(entered, &event);
+        }
+        for at in (0..len_bytes).step_by(staging::MAX_BYTES) {
+            let part = at..len_bytes.min(at + staging::MAX_BYTES);
+            let from = self.out.address() + at as u64;
+            let Some(piece) = self.device.staging.take(part.len()) else {
+                Self::wait(entered, self.done.event())?;
+                // SAFETY: the caller owns the bytes, and the driver returns when they are there.
+                unsafe { entered.download_now(sub(start, &part), from, part.len()) }?;
+                continue;
+            };
+            // SAFETY: the piece is page-locked, and nobody else uses it until this has waited.
+            unsafe { entered.download(lane, piece.memory().start(), from, part.len()) }?;
+            entered.record(&event, lane)?;
+            if let Err(error) = Self::wait(entered, &event) {
+                // The device may still write it.
+                std::mem::forget(piece);
+                return Err(error);
+            }
+            // SAFETY: the caller owns the bytes, and the copy into the piece has passed.
+            unsafe { piece.memory().copy_out(sub(start, &part), part.len()) };
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: a command is made once for each accepted call. Its mark is recorded in the compute lane
+// after everything that reads host memory: uploads come before it by an event. The lane runs in
+// order, so a mark that has passed says the same of all earlier ones. `publish` returns only after
+// the last copy into `out` has passed. Outcomes are stored once. Drops free handles and give memory
+// back; they do not wait for the device.
+unsafe impl InFlight for Command {
+    fn poll(&self) -> Option<Result<(), CommandError>> {
+        if let Some(known) = self.done.known() {
+            return Some(self.outcome(known));
+        }
+        match self.enter() {
+            Ok(entered) => self.done.poll(&entered).map(|known| self.outcome(known)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn retire(&self) -> Result<(), CommandError> {
+        if self.done.known().is_none() {
+            let entered = self.enter()?;
+            self.done.settle(Self::wait(&entered, self.done.event()));
+        }
+        self.done.known().map_or(Ok(()), |known| self.outcome(known))
+    }
+
+    unsafe fn publish(&self, out: NonNull<[u8]>) -> Result<(), CommandError> {
+        if let Some(known) = self.done.known() {
+            self.outcome(known)?;
+        }
+        let entered = self.enter()?;
+        // SAFETY: passed on to the caller.
+        let downloaded = unsafe { self.download(&entered, out) };
+        // The download came after the command, so the command has run if the download has.
+        self.done.settle(downloaded.clone());
+        if let Err(error) = downloaded {
+            return Err(self.device.lose(&error));
+        }
+        count(&self.device.counters.downloads, 1);
+        count(&self.device.counters.downloaded_bytes, out.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! The operands of a call on the device: found there, or on their way.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use fucina_accel::{Call, Decline, DeviceCopy, Operand, Storage};
+
+use crate::driver::{CuError, Entered, Stream, sub};
+use crate::memory::Buffer;
+use crate::pages::{self, Locked};
+use crate::queue::{Device, count};
+use crate::staging::{self, Piece};
+use crate::sys::DevicePtr;
+
+/// The operands of one call, in its order.
+pub(crate) struct Inputs {
+    /// Address of the first element of each operand.
+    pub(crate) addresses: Vec<DevicePtr>,
+    /// Memory that the operands lie in.
+    pub(crate) buffers: Vec<Arc<Buffer>>,
+    pub(crate) uploads: Vec<Upload>,
+    /// Range of the storage that each upload brings, and the operand that it is for.
+    kept: Vec<(usize, Range<usize>)>,
+}
+
+/// Bytes that a command brings to the device.
+pub(crate) struct Upload {
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) len_bytes: usize,
+    pub(crate) source: Source,
+}
+
+/// Where an upload comes from.
+pub(crate) enum Source {
+    /// It is on the device already.
+    Done,
+    /// From locked pages of the host, each piece by one copy.
+    Host(Vec<HostPiece>),
+    /// From staging memory.
+    Staged(Piece),
+}
+
+/// Part of an upload, in locked pages.
+pub(crate) struct HostPiece {
+    from: NonNull<u8>,
+    at: usize,
+    len_bytes: usize,
+}
+
+// SAFETY: the address is used only by `upload`, which does not depend on the thread.
+unsafe impl Send for HostPiece {}
+
+impl HostPiece {
+    pub(crate) fn upload(
+        &self,
+        entered: &Entered<'_>,
+        stream: &Stream,
+        to: DevicePtr,
+    ) -> Result<(), CuError> {
+        let to = to + self.at as DevicePtr;
+        // SAFETY: the pages are locked. The seam keeps the operand's bytes allocated and unwritten
+        // until the command has finished, and the buffer is as large as the operand's range.
+        unsafe { entered.upload(stream, to, self.from, self.len_bytes) }
+    }
+}
+
+impl Upload {
+    /// Bytes of the host, by way of staging memory.
+    pub(crate) fn staged(device: &Device, bytes: &[u8]) -> Result<Self, Decline> {
+        let buffer = take(device, bytes.len())?;
+        let from = NonNull::from(bytes).cast();
+        // SAFETY: a shared slice is readable, and nothing writes it.
+        let piece = unsafe { stage(device, from, bytes.len()) }?;
+        Ok(Self { buffer, len_bytes: bytes.len(), source: Source::Staged(piece) })
+    }
+
+    pub(crate) fn take_piece(&mut self) -> Option<Piece> {
+        match std::mem::replace(&mut self.source, Source::Done) {
+            Source::Staged(piece) => Some(piece),
+            _ => None,
+        }
+    }
+}
+
+fn take(device: &Device, len_bytes: usize) -> Result<Arc<Buffer>, Decline> {
+    device.memory.take(len_bytes).map(Arc::new).ok_or(Decline::OutOfDeviceMemory)
+}
+
+/// Copies bytes to staging memory.
+///
+/// # Safety
+///
+/// `from` is readable for `len_bytes`, and nothing writes it meanwhile.
+unsafe fn stage(device: &Device, from: NonNull<u8>, len_bytes: usize) -> Result<Piece, Decline> {
+    let mut piece = device.staging.take(len_bytes).ok_or(Decline::HostMemory)?;
+    // SAFETY: passed on to the caller; no command uses a piece that was just taken.
+    unsafe { piece.memory_mut().fill(from, len_bytes) };
+    Ok(piece)
+}
+
+impl Inputs {
+    /// Finds the operands of a call on the device, and prepares the others for upload.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Provider::submit`](fucina_accel::Provider::submit).
+    pub(crate) unsafe fn of(
+        device: &Device,
+        entered: &Entered<'_>,
+        call: &Call<'_>,
+    ) -> Result<Self, Decline> {
+        let (addresses, buffers) = (Vec::with_capacity(3), Vec::with_capacity(3));
+        let mut inputs = Self { addresses, buffers, uploads: Vec::new(), kept: Vec::new() };
+        let operands: Vec<&Operand<'_>> = call.inputs().collect();
+        for (index, operand) in operands.iter().enumerate() {
+            let same = |other: &&Operand<'_>| {
+                std::ptr::eq(other.storage(), operand.storage())
+                    && other.byte_range() == operand.byte_range()
+            };
+            if let Some(twin) = operands[..index].iter().position(same) {
+                inputs.addresses.push(inputs.addresses[twin]);
+                continue;
+            }
+            // SAFETY: passed on to the caller.
+            unsafe { inputs.add(device, entered, index, operand) }?;
+        }
+        Ok(inputs)
+    }
+
+    unsafe fn add(
+        &mut self,
+        device: &Device,
+        entered: &Entered<'_>,
+        index: usize,
+        operand: &Operand<'_>,
+    ) -> Result<(), Decline> {
+        let (storage, range) = (operand.storage(), operand.byte_range());
+        let copy = storage.device_copy(device.provider.device(0), range.clone());
+        if let Some(copy) = copy
+            && let Some(buffer) = copy.object::<Buffer>()
+        {
+            let offset = range.start - copy.range().start;
+            self.addresses.push(buffer.address() + offset as DevicePtr);
+            self.buffers.push(buffer);
+            count(&device.counters.reused_copies, 1);
+            return Ok(());
+        }
+        // A host boundary, if the bytes are pending elsewhere.
+        storage.host().map_err(|_| Decline::Faulted)?;
+        let buffer = take(device, range.len())?;
+        // SAFETY: the bytes are on the host; the caller keeps them allocated and unwritten.
+        let source = unsafe { source(device, entered, storage, &range, &buffer) }?;
+        self.addresses.push(buffer.address());
+        self.buffers.push(Arc::clone(&buffer));
+        self.kept.push((index, range.clone()));
+        self.uploads.push(Upload { buffer, len_bytes: range.len(), source });
+        Ok(())
+    }
+
+    /// Lets later calls find what the device has been given.
+    pub(crate) fn keep(&self, device: &Device, call: &Call<'_>) {
+        for (upload, (index, range)) in self.uploads.iter().zip(&self.kept) {
+            let Some(operand) = call.inputs().nth(*index) else { continue };
+            let object = Arc::clone(&upload.buffer) as Arc<_>;
+            let copy = DeviceCopy::new(device.provider.device(0), range.clone(), object);
+            device.memory.budget().track(&copy);
+            operand.storage().add_device_copy(copy);
+            count(&device.counters.uploads, 1);
+            count(&device.counters.uploaded_bytes, upload.len_bytes);
+        }
+    }
+}
+
+/// How the bytes `range` of a storage get to the device.
+///
+/// # Safety
+///
+/// The bytes are on the host. They stay allocated and unwritten until the command has finished.
+unsafe fn source(
+    device: &Device,
+    entered: &Entered<'_>,
+    storage: &Storage,
+    range: &Range<usize>,
+    buffer: &Buffer,
+) -> Result<Source, Decline> {
+    let (start, len_bytes) = (sub(storage.as_ptr(), range), range.len());
+    // Pages of a mapped file are not locked: that would keep the whole file in memory.
+    if len_bytes >= pages::MIN_BYTES && !storage.is_read_only() {
+        if let Some(locked) = locked(device, storage) {
+            let first = start.addr().get();
+            let piece = |bytes: Range<usize>| HostPiece {
+                from: sub(start, &(bytes.start - first..bytes.end - first)),
+                at: bytes.start - first,
+                len_bytes: bytes.len(),
+            };
+            let pieces = locked.pieces(first..first + len_bytes).map(piece).collect();
+            return Ok(Source::Host(pieces));
+        }
+    }
+    if len_bytes <= staging::MAX_BYTES {
+        // SAFETY: passed on to the caller.
+        return unsafe { stage(device, start, len_bytes) }.map(Source::Staged);
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { upload_now(device, entered, start, len_bytes, buffer) }?;
+    Ok(Source::Done)
+}
+
+/// The locked pages of a storage's allocation.
+pub(crate) fn locked(device: &Device, storage: &Storage) -> Option<Arc<Locked>> {
+    let start = storage.as_ptr().as_ptr().expose_provenance();
+    let len_bytes = storage.capacity_bytes();
+    storage.resource(device.provider, || {
+        // SAFETY: the storage destroys its resources before it frees the allocation.
+        unsafe { Locked::new(&device.context, &device.shared_pages, start, len_bytes) }
+    })
+}
+
+/// Brings many bytes to the device, piece by piece, and waits for them. This is how the weights of
+/// a mapped file get there, once.
+///
+/// # Safety
+///
+/// `from` is readable for `len_bytes`, and nothing writes it meanwhile.
+unsafe fn upload_now(
+    device: &Device,
+    entered: &Entered<'_>,
+    from: NonNull<u8>,
+    len_bytes: usize,
+    buffer: &Buffer,
+) -> Result<(), Decline> {
+    let refused = |_: CuError| Decline::Refused;
+    device.wait_before_upload(entered, buffer).map_err(refused)?;
+    // Two pieces: one is filled while the other is on its way.
+    let mut pieces = Vec::new();
+    for _ in 0..2 {
+        let piece = device.staging.take(staging::MAX_BYTES).ok_or(Decline::HostMemory)?;
+        pieces.push((piece, device.events.take(entered).map_err(refused)?));
+    }
+    let lane = &device.lanes.upload;
+    let mut sent = Ok(());
+    for (number, at) in (0..len_bytes).step_by(staging::MAX_BYTES).enumerate() {
+        let (piece, event) = &mut pieces[number % 2];
+        let part = at..len_bytes.min(at + staging::MAX_BYTES);
+        sent = (|| {
+            if number >= 2 {
+                entered.await_event(event)?;
+            }
+            // SAFETY: the caller vouches for the bytes. The piece's last upload has passed.
+            unsafe { piece.memory_mut().fill(sub(from, &part), part.len()) };
+            let (to, from) = (buffer.address() + at as DevicePtr, piece.memory().start());
+            // SAFETY: the piece is page-locked and kept until the lane is empty, and the buffer is
+            // as large as the bytes.
+            unsafe { entered.upload(lane, to, from, part.len()) }?;
+            entered.record(event, lane)
+        })();
+        if sent.is_err() {
+            break;
+        }
+    }
+    match entered.drain(lane) {
+        Ok(()) => sent.map_err(refused),
+        Err(error) => {
+            device.lose(&error);
+            // The device may still read them.
+            std::mem::forget(pieces);
+            Err(Decline::DeviceLost)
+        }
+    }
+}

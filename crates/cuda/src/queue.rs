@@ -1,0 +1,312 @@
+//! The lanes of a device and the commands in flight.
+//!
+//! Three streams: uploads, computation, downloads, joined by events. A command is what one call
+//! puts into them; its place is its number in the compute stream.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use fucina_accel::{CommandError, Decline, ProviderCounters, ProviderId};
+
+use crate::driver::{Context, CuError, Entered, Event, Events, Stream, held};
+use crate::inputs::{Inputs, Source, Upload};
+use crate::memory::{Buffer, DevicePool};
+use crate::ops::Plan;
+use crate::pages::SharedPages;
+use crate::staging::{Piece, Staging};
+
+/// A device in use. Commands that outlive the provider keep it.
+pub(crate) struct Device {
+    pub(crate) context: Arc<Context>,
+    pub(crate) provider: ProviderId,
+    pub(crate) events: Arc<Events>,
+    pub(crate) memory: Arc<DevicePool>,
+    pub(crate) staging: Arc<Staging>,
+    pub(crate) shared_pages: SharedPages,
+    pub(crate) counters: Counters,
+    pub(crate) lanes: Lanes,
+    queue: Mutex<Queue>,
+    max_in_flight: usize,
+    lost: AtomicBool,
+}
+
+/// The streams.
+pub(crate) struct Lanes {
+    pub(crate) upload: Stream,
+    pub(crate) compute: Stream,
+    pub(crate) download: Stream,
+}
+
+/// Number of the compute lane, which is the one that a submission names.
+pub(crate) const COMPUTE_LANE: u32 = 0;
+
+struct Queue {
+    next_place: u64,
+    in_flight: VecDeque<(u64, Arc<Done>)>,
+}
+
+/// What tells that a command has run.
+pub(crate) struct Done {
+    event: Event,
+    outcome: OnceLock<Result<(), CuError>>,
+    /// What the uploads read.
+    staged: Mutex<Vec<Piece>>,
+}
+
+impl Done {
+    pub(crate) const fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// The outcome, if it is known.
+    pub(crate) fn known(&self) -> Option<&Result<(), CuError>> {
+        self.outcome.get()
+    }
+
+    /// Asks the driver. Does not block.
+    pub(crate) fn poll(&self, entered: &Entered<'_>) -> Option<&Result<(), CuError>> {
+        if self.known().is_none() {
+            match entered.has_passed(&self.event) {
+                Ok(false) => return None,
+                Ok(true) => self.settle(Ok(())),
+                Err(error) => self.settle(Err(error)),
+            }
+        }
+        self.known()
+    }
+
+    /// Records the outcome; the first one stays. After a failure the staging memory is given up:
+    /// the device may still read it.
+    pub(crate) fn settle(&self, result: Result<(), CuError>) {
+        let staged = std::mem::take(&mut *held(&self.staged));
+        if self.outcome.get_or_init(|| result).is_ok() {
+            drop(staged);
+        } else {
+            std::mem::forget(staged);
+        }
+    }
+}
+
+/// Totals of the provider.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) submitted: AtomicU64,
+    pub(crate) faults: AtomicU64,
+    pub(crate) uploads: AtomicU64,
+    pub(crate) uploaded_bytes: AtomicU64,
+    pub(crate) downloads: AtomicU64,
+    pub(crate) downloaded_bytes: AtomicU64,
+    pub(crate) reused_copies: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64, more: usize) {
+    counter.fetch_add(more as u64, Ordering::Relaxed);
+}
+
+impl Device {
+    /// Makes the lanes and the pools of a context.
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        memory: Arc<DevicePool>,
+        max_in_flight: usize,
+    ) -> Result<Self, CuError> {
+        let entered = context.enter()?;
+        let lanes = Lanes {
+            upload: entered.stream()?,
+            compute: entered.stream()?,
+            download: entered.stream()?,
+        };
+        Ok(Self {
+            context: Arc::clone(context),
+            provider: ProviderId::fresh(),
+            events: Events::new(context),
+            memory,
+            staging: Staging::new(context),
+            shared_pages: SharedPages::default(),
+            counters: Counters::default(),
+            lanes,
+            queue: Mutex::new(Queue { next_place: 1, in_flight: VecDeque::new() }),
+            max_in_flight,
+            lost: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire) || self.context.is_forked()
+    }
+
+    /// Every error of work that was accepted ends the context, by the driver's rules.
+    pub(crate) fn lose(&self, error: &CuError) -> CommandError {
+        if !self.lost.swap(true, Ordering::AcqRel) {
+            count(&self.counters.faults, 1);
+        }
+        CommandError::Lost { code: error.to_string() }
+    }
+
+    /// Declines if there is no room for another command.
+    pub(crate) fn has_room(&self, entered: &Entered<'_>) -> Result<(), Decline> {
+        self.room(&mut held(&self.queue), entered)
+    }
+
+    fn room(&self, queue: &mut Queue, entered: &Entered<'_>) -> Result<(), Decline> {
+        self.reap(queue, entered)?;
+        if queue.in_flight.len() < self.max_in_flight { Ok(()) } else { Err(Decline::Busy) }
+    }
+
+    /// Forgets the commands that have run.
+    fn reap(&self, queue: &mut Queue, entered: &Entered<'_>) -> Result<(), Decline> {
+        while let Some((place, done)) = queue.in_flight.front() {
+            match done.poll(entered) {
+                None => break,
+                Some(Ok(())) => self.memory.finished(*place),
+                Some(Err(error)) => {
+                    self.lose(error);
+                    return Err(Decline::DeviceLost);
+                }
+            }
+            queue.in_flight.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Puts a command into the lanes. Its number and its mark, or the reason why the device has
+    /// nothing of it.
+    pub(crate) fn enqueue(
+        &self,
+        entered: &Entered<'_>,
+        inputs: &mut Inputs,
+        plan: &Plan,
+    ) -> Result<(u64, Arc<Done>), Decline> {
+        let mut queue = held(&self.queue);
+        self.room(&mut queue, entered)?;
+        let place = queue.next_place;
+        let event = self.events.take(entered).map_err(|_| Decline::Refused)?;
+        let sent = self
+            .send(entered, &queue, &inputs.uploads, plan)
+            .and_then(|()| entered.record(&event, &self.lanes.compute));
+        if sent.is_err() {
+            return Err(self.take_back(entered));
+        }
+        for buffer in inputs.buffers.iter().chain(&plan.buffers) {
+            buffer.used_by(place);
+        }
+        let staged = inputs.uploads.iter_mut().filter_map(Upload::take_piece).collect();
+        let (outcome, staged) = (OnceLock::new(), Mutex::new(staged));
+        let done = Arc::new(Done { event, outcome, staged });
+        queue.in_flight.push_back((place, Arc::clone(&done)));
+        queue.next_place += 1;
+        count(&self.counters.submitted, 1);
+        Ok((place, done))
+    }
+
+    fn send(
+        &self,
+        entered: &Entered<'_>,
+        queue: &MutexGuard<'_, Queue>,
+        uploads: &[Upload],
+        plan: &Plan,
+    ) -> Result<(), CuError> {
+        for upload in uploads {
+            self.wait_for_last_use(entered, queue, &upload.buffer)?;
+            match &upload.source {
+                Source::Done => {}
+                Source::Host(pieces) => {
+                    for piece in pieces {
+                        piece.upload(entered, &self.lanes.upload, upload.buffer.address())?;
+                    }
+                }
+                Source::Staged(piece) => {
+                    let (memory, len) = (piece.memory(), upload.len_bytes);
+                    let (to, from) = (upload.buffer.address(), memory.start());
+                    // SAFETY: the piece is page-locked, belongs to this upload, and is kept with
+                    // the mark of the command; so is the buffer, through its last use.
+                    unsafe { entered.upload(&self.lanes.upload, to, from, len) }?;
+                }
+            }
+        }
+        if uploads.iter().any(|upload| !matches!(upload.source, Source::Done)) {
+            let uploaded = self.events.take(entered)?;
+            entered.record(&uploaded, &self.lanes.upload)?;
+            entered.wait(&self.lanes.compute, &uploaded)?;
+        }
+        for launch in &plan.launches {
+            // SAFETY: the op's planner has matched the arguments to the kernel and the sizes to
+            // the buffers. Buffers that go back to the pool remember this command.
+            unsafe { entered.launch(&self.lanes.compute, launch) }?;
+        }
+        Ok(())
+    }
+
+    /// Lets the upload lane wait for the command that still uses the memory of a buffer.
+    fn wait_for_last_use(
+        &self,
+        entered: &Entered<'_>,
+        queue: &Queue,
+        buffer: &Buffer,
+    ) -> Result<(), CuError> {
+        let last_use = buffer.last_use();
+        let users = queue.in_flight.iter().rev();
+        match users.filter(|(place, _)| *place <= last_use).map(|(_, done)| done).next() {
+            Some(done) => entered.wait(&self.lanes.upload, &done.event),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`wait_for_last_use`](Self::wait_for_last_use), without the queue at hand.
+    pub(crate) fn wait_before_upload(
+        &self,
+        entered: &Entered<'_>,
+        buffer: &Buffer,
+    ) -> Result<(), CuError> {
+        self.wait_for_last_use(entered, &held(&self.queue), buffer)
+    }
+
+    /// After the driver refused a part of a command: waits until the parts before it have run, so
+    /// that nothing of the command is left and the call can run elsewhere.
+    fn take_back(&self, entered: &Entered<'_>) -> Decline {
+        for lane in [&self.lanes.upload, &self.lanes.compute] {
+            if let Err(error) = entered.drain(lane) {
+                self.lose(&error);
+                return Decline::DeviceLost;
+            }
+        }
+        Decline::Refused
+    }
+
+    /// Waits until every lane is empty, and forgets the commands.
+    pub(crate) fn drain(&self) {
+        let Ok(entered) = self.context.enter() else { return };
+        for lane in [&self.lanes.upload, &self.lanes.compute, &self.lanes.download] {
+            if let Err(error) = entered.drain(lane) {
+                self.lose(&error);
+            }
+        }
+        let mut queue = held(&self.queue);
+        let _ = self.reap(&mut queue, &entered);
+        if self.is_lost() {
+            // Their errors belong to whoever holds them.
+            queue.in_flight.clear();
+        }
+    }
+
+    pub(crate) fn totals(&self) -> ProviderCounters {
+        if let Ok(entered) = self.context.enter() {
+            let _ = self.reap(&mut held(&self.queue), &entered);
+        }
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (counters, budget) = (&self.counters, self.memory.budget());
+        let mut totals = ProviderCounters::default();
+        totals.submitted = get(&counters.submitted);
+        totals.faults = get(&counters.faults);
+        totals.uploads = get(&counters.uploads);
+        totals.uploaded_bytes = get(&counters.uploaded_bytes);
+        totals.downloads = get(&counters.downloads);
+        totals.downloaded_bytes = get(&counters.downloaded_bytes);
+        totals.reused_copies = get(&counters.reused_copies);
+        totals.in_flight = held(&self.queue).in_flight.len() as u64;
+        totals.evictions = budget.evictions();
+        totals.device_bytes = budget.used_bytes() as u64;
+        totals
+    }
+}

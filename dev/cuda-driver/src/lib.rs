@@ -1,0 +1,14 @@
+//! A stand-in for `libcuda.so.1`: the C entry points that Fucina's CUDA provider uses, on the CPU.
+//!
+//! The provider opens it by its path, as it opens the real driver. [`control::Driver`] makes a
+//! private copy for a test, steers it, and asks it what happened.
+//!
+//! Simulated are: contexts, streams, events, device memory apart from the host's, locked pages and
+//! their rules, modules of PTX, launches. Not simulated is time.
+
+pub mod control;
+mod entry;
+mod host;
+mod kernel;
+mod sim;
+mod status;
