@@ -20,8 +20,6 @@ pub struct CudaConfig {
     /// Split the contracted size of quantized products over more blocks where that fills the
     /// device.
     pub quant_split_k: bool,
-    /// Quantize the activations of quantized products to 8 bits: faster and less exact.
-    pub quant_int8: bool,
 }
 
 impl Default for CudaConfig {
@@ -33,7 +31,6 @@ impl Default for CudaConfig {
             in_flight: 8,
             quant_mma: true,
             quant_split_k: true,
-            quant_int8: false,
         }
     }
 }
@@ -55,7 +52,6 @@ impl CudaConfig {
             in_flight: number("FUCINA_GPU_IN_FLIGHT", 1, 64)?.unwrap_or(default.in_flight),
             quant_mma: switch("FUCINA_GPU_QUANT_MMA", default.quant_mma)?,
             quant_split_k: switch("FUCINA_GPU_QUANT_SPLIT_K", default.quant_split_k)?,
-            quant_int8: switch("FUCINA_GPU_QUANT_INT8", default.quant_int8)?,
         })
     }
 }

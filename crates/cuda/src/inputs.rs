@@ -17,7 +17,7 @@ use crate::sys::DevicePtr;
 pub(crate) struct Inputs {
     /// Address of the first element of each operand.
     pub(crate) addresses: Vec<DevicePtr>,
-    /// Memory that the operands lie in.
+    /// Memory that the operands lie in, one for each; then that of tables.
     pub(crate) buffers: Vec<Arc<Buffer>>,
     pub(crate) uploads: Vec<Upload>,
     /// Range of the storage that each upload brings, and the operand that it is for.
@@ -120,6 +120,7 @@ impl Inputs {
             };
             if let Some(twin) = operands[..index].iter().position(same) {
                 inputs.addresses.push(inputs.addresses[twin]);
+                inputs.buffers.push(Arc::clone(&inputs.buffers[twin]));
                 continue;
             }
             // SAFETY: passed on to the caller.

@@ -210,6 +210,7 @@ impl Provider for CudaProvider {
 
         // The device has the command: from here on nothing declines.
         inputs.keep(device, call);
+        plan.remember();
         let id = device.provider.device(0);
         let copy = DeviceCopy::new(id, 0..out_bytes, Arc::clone(&buffer) as Arc<_>);
         device.memory.budget().track(&copy);

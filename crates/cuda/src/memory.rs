@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fucina_accel::{Budget, Charge};
+use fucina_dtype::DType;
 
 use crate::driver::{Context, DeviceMemory, held};
 use crate::sys::DevicePtr;
@@ -49,9 +50,36 @@ pub(crate) struct Buffer {
     address: DevicePtr,
     /// Place of the last command of the compute lane that uses the memory.
     last_use: AtomicU64,
+    /// What is known of weights that lie here: the word with their largest magnitude.
+    known: Mutex<Vec<(WeightKey, Arc<Self>)>>,
 }
 
+/// Weights within a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WeightKey {
+    pub(crate) offset: u64,
+    pub(crate) rows: usize,
+    pub(crate) row_bytes: usize,
+    pub(crate) dtype: DType,
+}
+
+/// Matrices of one buffer whose largest weights are remembered.
+const MAX_KNOWN: usize = 64;
+
 impl Buffer {
+    /// Keeps the word with the largest magnitude of some weights, as long as they are here.
+    pub(crate) fn remember(&self, key: WeightKey, largest: Arc<Self>) {
+        let mut known = held(&self.known);
+        if known.len() < MAX_KNOWN && known.iter().all(|(other, _)| *other != key) {
+            known.push((key, largest));
+        }
+    }
+
+    /// The word that was kept.
+    pub(crate) fn recall(&self, key: &WeightKey) -> Option<Arc<Self>> {
+        held(&self.known).iter().find(|(known, _)| known == key).map(|(_, word)| Arc::clone(word))
+    }
+
     pub(crate) const fn address(&self) -> DevicePtr {
         self.address
     }
@@ -110,6 +138,7 @@ impl DevicePool {
             address: block.memory.address(),
             last_use: AtomicU64::new(block.last_use),
             block: Some(block),
+            known: Mutex::default(),
         })
     }
 

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 
 use fucina_accel::Decline;
+use fucina_dtype::DType;
 
 use crate::driver::{Entered, Function, Module, held};
 
@@ -15,6 +16,58 @@ pub(crate) struct Image {
     pub(crate) ptx: &'static str,
 }
 
+macro_rules! image {
+    ($name:expr) => {
+        Image { name: $name, ptx: include_str!(concat!("../ptx/", $name, ".ptx")) }
+    };
+}
+
+pub(crate) const ATTENTION: Image = image!("attention.sm70");
+pub(crate) const ELEMENTWISE: Image = image!("elementwise.sm70");
+pub(crate) const MATMUL: Image = image!("matmul.sm70");
+pub(crate) const NORM: Image = image!("norm.sm70");
+pub(crate) const PACK: Image = image!("pack.sm70");
+pub(crate) const ROWS: Image = image!("rows.sm70");
+
+/// Products of few rows with a block format.
+pub(crate) fn gemv(dtype: DType) -> Result<Image, Decline> {
+    Ok(match dtype {
+        DType::Q4_0 => image!("gemv_q4_0.sm70"),
+        DType::Q5_0 => image!("gemv_q5_0.sm70"),
+        DType::Q8_0 => image!("gemv_q8_0.sm70"),
+        DType::Q4_K => image!("gemv_q4_k.sm70"),
+        DType::Q5_K => image!("gemv_q5_k.sm70"),
+        DType::Q6_K => image!("gemv_q6_k.sm70"),
+        DType::TQ2_0 => image!("gemv_tq2_0.sm70"),
+        _ => return Err(Decline::UnsupportedFormat),
+    })
+}
+
+/// Tiled products with a format, for the oldest devices or for those from 8.0 on.
+pub(crate) fn gemm(dtype: DType, is_sm80: bool) -> Result<Image, Decline> {
+    macro_rules! either {
+        ($name:literal) => {
+            if is_sm80 {
+                image!(concat!("gemm_", $name, ".sm80"))
+            } else {
+                image!(concat!("gemm_", $name, ".sm70"))
+            }
+        };
+    }
+    Ok(match dtype {
+        DType::F16 => either!("f16"),
+        DType::BF16 => either!("bf16"),
+        DType::Q4_0 => either!("q4_0"),
+        DType::Q5_0 => either!("q5_0"),
+        DType::Q8_0 => either!("q8_0"),
+        DType::Q4_K => either!("q4_k"),
+        DType::Q5_K => either!("q5_k"),
+        DType::Q6_K => either!("q6_k"),
+        DType::TQ2_0 => either!("tq2_0"),
+        _ => return Err(Decline::UnsupportedFormat),
+    })
+}
+
 /// The kernels of one device.
 #[derive(Default)]
 pub(crate) struct Modules {
@@ -22,7 +75,7 @@ pub(crate) struct Modules {
 }
 
 enum Loaded {
-    Module { module: Arc<Module>, functions: HashMap<&'static str, Arc<Function>> },
+    Module { module: Arc<Module>, functions: HashMap<String, Arc<Function>> },
     /// The driver refused it. It is not asked again.
     Refused,
 }
@@ -34,7 +87,7 @@ impl Modules {
         &self,
         entered: &Entered<'_>,
         image: Image,
-        name: &'static str,
+        name: &str,
         shared_bytes: u32,
     ) -> Result<Arc<Function>, Decline> {
         let mut loaded = held(&self.loaded);
@@ -49,7 +102,7 @@ impl Modules {
             function.allow_shared(entered, bytes).map_err(|_| Decline::UnsupportedShape)?;
         }
         let function = Arc::new(function);
-        functions.insert(name, Arc::clone(&function));
+        functions.insert(name.to_owned(), Arc::clone(&function));
         Ok(function)
     }
 

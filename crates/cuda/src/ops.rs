@@ -1,27 +1,51 @@
-//! Which kernels run a call, and with which arguments.
+//! Which kernels run a call, and with which arguments. What each kernel expects is written in
+//! `kernels/README.md`; the structs there are the argument lists here, field by field.
+
+mod attention;
+mod elementwise;
+mod gemm;
+mod grouped;
+mod matmul;
+mod rows;
 
 use std::sync::Arc;
 
-use fucina_accel::{Call, Decline};
+use fucina_accel::{Call, Decline, Operand};
+use fucina_dtype::DType;
 
-use crate::driver::{Entered, Launch};
-use crate::inputs::Inputs;
-use crate::memory::Buffer;
-use crate::modules::Modules;
+use crate::driver::{Arguments, Entered, Launch};
+use crate::inputs::{Inputs, Upload};
+use crate::memory::{Buffer, WeightKey};
+use crate::modules::{Image, Modules};
 use crate::queue::Device;
+use crate::sys::DevicePtr;
 use crate::{CudaConfig, CudaDevice};
 
 /// The launches of one command.
+#[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) launches: Vec<Launch>,
     /// The output and scratch memory.
     pub(crate) buffers: Vec<Arc<Buffer>>,
+    /// The largest weights of matrices, which the command finds and later ones can use.
+    largest: Vec<(Arc<Buffer>, WeightKey, Arc<Buffer>)>,
+}
+
+impl Plan {
+    /// What later commands can use, once the device has this one.
+    pub(crate) fn remember(self) {
+        for (weights, key, largest) in self.largest {
+            weights.remember(key, largest);
+        }
+    }
 }
 
 /// Chooses kernels for one device.
 pub(crate) struct Planner {
     modules: Modules,
-    multiprocessors: u32,
+    multiprocessors: usize,
+    /// Kernels for compute capability 8.0 and later run here.
+    is_sm80: bool,
     config: CudaConfig,
 }
 
@@ -29,25 +53,169 @@ impl Planner {
     pub(crate) fn new(config: &CudaConfig, about: &CudaDevice) -> Self {
         Self {
             modules: Modules::default(),
-            multiprocessors: about.multiprocessors,
+            multiprocessors: about.multiprocessors.max(1) as usize,
+            is_sm80: about.capability >= (8, 0),
             config: config.clone(),
         }
     }
 
     /// Declines what no kernel can do, before anything moves.
     pub(crate) fn takes(&self, call: &Call<'_>) -> Result<(), Decline> {
-        let _ = (call, &self.modules, self.multiprocessors, &self.config);
-        Err(Decline::UnsupportedOp)
+        let out = call.out_shape().map_err(|_| Decline::InvalidCall)?;
+        let small = |operand: &Operand<'_>| operand.shape().iter().all(|&size| fits(size));
+        if out.contains(&0) || !call.inputs().all(small) {
+            return Err(Decline::UnsupportedShape);
+        }
+        match call {
+            Call::MatMul(op) => matmul::takes(op),
+            Call::GroupedMatMul(op) => grouped::takes(op),
+            Call::Attention(op) => attention::takes(op),
+            Call::RmsNorm(_) | Call::Softmax(_) | Call::Rope(_) => Ok(()),
+            Call::Rows(op) => rows::takes_rows(op),
+            Call::Binary(_) | Call::Glu(_) => Ok(()),
+            Call::Unary(op) => elementwise::takes_unary(op),
+            _ => Err(Decline::UnsupportedOp),
+        }
     }
 
+    /// The launches of a call that [`takes`](Self::takes) has accepted.
     pub(crate) fn plan(
         &self,
-        _device: &Device,
-        _entered: &Entered<'_>,
-        _call: &Call<'_>,
-        _inputs: &mut Inputs,
+        device: &Device,
+        entered: &Entered<'_>,
+        call: &Call<'_>,
+        inputs: &mut Inputs,
         out: &Arc<Buffer>,
     ) -> Result<Plan, Decline> {
-        Ok(Plan { launches: Vec::new(), buffers: vec![Arc::clone(out)] })
+        let plan = Plan { buffers: vec![Arc::clone(out)], ..Plan::default() };
+        let out = out.address();
+        let mut site = Site { planner: self, device, entered, inputs, plan, out };
+        match call {
+            Call::MatMul(op) => matmul::plan(&mut site, op),
+            Call::GroupedMatMul(op) => grouped::plan(&mut site, op),
+            Call::Attention(op) => attention::plan(&mut site, op),
+            Call::RmsNorm(op) => rows::rms_norm(&mut site, op),
+            Call::Softmax(op) => rows::softmax(&mut site, op),
+            Call::Rope(op) => rows::rope(&mut site, op),
+            Call::Rows(op) => rows::rows(&mut site, op),
+            Call::Binary(op) => elementwise::binary(&mut site, op),
+            Call::Glu(op) => elementwise::glu(&mut site, op),
+            Call::Unary(op) => elementwise::unary(&mut site, op),
+            _ => Err(Decline::UnsupportedOp),
+        }?;
+        Ok(site.plan)
     }
+}
+
+/// One call that is being planned.
+struct Site<'a, 'e> {
+    planner: &'a Planner,
+    device: &'a Device,
+    entered: &'a Entered<'e>,
+    inputs: &'a mut Inputs,
+    plan: Plan,
+    /// Address of the output.
+    out: DevicePtr,
+}
+
+impl Site<'_, '_> {
+    /// Address of the first element of an operand.
+    fn input(&self, index: usize) -> DevicePtr {
+        self.inputs.addresses[index]
+    }
+
+    fn launch(
+        &mut self,
+        kernel: Kernel,
+        grid: [usize; 3],
+        threads: u32,
+        arguments: Arguments,
+    ) -> Result<(), Decline> {
+        let Kernel { image, name, shared_bytes } = kernel;
+        let size = |size: usize, limit: u32| {
+            u32::try_from(size).ok().filter(|&size| size <= limit).ok_or(Decline::UnsupportedShape)
+        };
+        let grid = [size(grid[0], 0x7fff_ffff)?, size(grid[1], 65_535)?, size(grid[2], 65_535)?];
+        let modules = &self.planner.modules;
+        let function = modules.function(self.entered, image, &name, shared_bytes)?;
+        let block = [threads, 1, 1];
+        self.plan.launches.push(Launch { function, grid, block, shared_bytes, arguments });
+        Ok(())
+    }
+
+    /// Device memory for the command alone.
+    fn scratch(&mut self, len_bytes: usize) -> Result<DevicePtr, Decline> {
+        let buffer = self.device.memory.take(len_bytes).ok_or(Decline::OutOfDeviceMemory)?;
+        let address = buffer.address();
+        self.plan.buffers.push(Arc::new(buffer));
+        Ok(address)
+    }
+
+    /// Numbers that the host knows.
+    fn table(&mut self, values: &[i32]) -> Result<DevicePtr, Decline> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let upload = Upload::staged(self.device, &bytes)?;
+        let address = upload.buffer.address();
+        self.inputs.buffers.push(Arc::clone(&upload.buffer));
+        self.inputs.uploads.push(upload);
+        Ok(address)
+    }
+}
+
+/// A kernel of a module.
+struct Kernel {
+    image: Image,
+    name: String,
+    shared_bytes: u32,
+}
+
+impl Kernel {
+    fn new(image: Image, name: impl Into<String>) -> Self {
+        Self { image, name: name.into(), shared_bytes: 0 }
+    }
+}
+
+/// Kernels count in 32 bits.
+fn fits(size: usize) -> bool {
+    i32::try_from(size).is_ok()
+}
+
+/// A size that [`fits`].
+fn int(size: usize) -> i32 {
+    i32::try_from(size).unwrap_or(i32::MAX)
+}
+
+/// A stride or a number of bytes.
+fn long(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The name of a format in the names of kernels, if there are kernels for it.
+fn block_name(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::Q4_0 => "q4_0",
+        DType::Q5_0 => "q5_0",
+        DType::Q8_0 => "q8_0",
+        DType::Q4_K => "q4_k",
+        DType::Q5_K => "q5_k",
+        DType::Q6_K => "q6_k",
+        DType::TQ2_0 => "tq2_0",
+        _ => return None,
+    })
+}
+
+/// The same for scalar types.
+fn scalar_name(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::F32 => "f32",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        _ => return None,
+    })
+}
+
+/// Bytes between neighbours on an axis: of scalars, or of whole blocks.
+fn stride_bytes(operand: &Operand<'_>, axis: usize) -> usize {
+    let (elems, bytes) = operand.dtype().unit();
+    operand.strides()[axis] / elems * bytes
 }

@@ -1,0 +1,99 @@
+//! Matrix products: which of the kernels, by format, rows and strides.
+
+use fucina_accel::{Decline, MatMul, Operand};
+use fucina_dtype::DType;
+
+use super::elementwise::dense_f32;
+use super::gemm::{self, Product, Weights};
+use super::{Kernel, Site, block_name, int, long, scalar_name, stride_bytes};
+use crate::driver::Arguments;
+use crate::modules::MATMUL;
+
+/// Matrices of quantized weights that one call may have, each with launches of its own.
+const MAX_MATRICES: usize = 64;
+
+pub(super) fn takes(op: &MatMul<'_>) -> Result<(), Decline> {
+    let [_, _, _, k] = op.sizes();
+    let rhs = &op.rhs;
+    if k == 0 {
+        return Err(Decline::UnsupportedShape);
+    }
+    if rhs.dtype().is_block() {
+        block_name(rhs.dtype()).ok_or(Decline::UnsupportedFormat)?;
+        if matrices(rhs) > MAX_MATRICES {
+            return Err(Decline::UnsupportedShape);
+        }
+    } else {
+        scalar_name(rhs.dtype()).ok_or(Decline::UnsupportedFormat)?;
+    }
+    Ok(())
+}
+
+/// Different matrices of weights: a stride of 0 repeats one.
+fn matrices(rhs: &Operand<'_>) -> usize {
+    if rhs.strides()[0] == 0 { 1 } else { rhs.shape()[0] }
+}
+
+pub(super) fn plan(site: &mut Site<'_, '_>, op: &MatMul<'_>) -> Result<(), Decline> {
+    let [b, m, n, k] = op.sizes();
+    let x = dense_f32(site, 0, &op.lhs)?;
+    let one = matrices(&op.rhs) == 1;
+    let (batches, rows) = if one { (1, b * m) } else { (b, m) };
+    let rhs = &op.rhs;
+    let tensor_cores = rows > gemm::MAX_VECTOR_ROWS
+        && matches!(rhs.dtype(), DType::F16 | DType::BF16)
+        && rhs.strides()[2] == 1
+        && site.planner.config.quant_mma
+        && batches <= MAX_MATRICES;
+    if !rhs.dtype().is_block() && !tensor_cores {
+        return dense(site, op, x, [batches, rows, n, k]);
+    }
+    for batch in 0..batches {
+        let offset = (batch * stride_bytes(rhs, 0)) as u64;
+        let weights = Weights {
+            operand: 1,
+            dtype: rhs.dtype(),
+            address: site.input(1) + offset,
+            row_bytes: stride_bytes(rhs, 1),
+            expert_bytes: 0,
+            rows: n,
+            k,
+        };
+        let x = x + (4 * batch * rows * k) as u64;
+        let out = site.out + (4 * batch * rows * n) as u64;
+        gemm::product(site, &Product { x, rows, out, weights })?;
+    }
+    Ok(())
+}
+
+/// f32, f16 and bf16 weights of any strides, in f32 arithmetic.
+fn dense(
+    site: &mut Site<'_, '_>,
+    op: &MatMul<'_>,
+    x: u64,
+    [batch, m, n, k]: [usize; 4],
+) -> Result<(), Decline> {
+    let strides = op.rhs.strides();
+    let ty = scalar_name(op.rhs.dtype()).ok_or(Decline::UnsupportedFormat)?;
+    let mut arguments = Arguments::new().ptr(x).ptr(site.input(1)).ptr(site.out);
+    for stride in [m * k, k, 1, strides[0], strides[1], strides[2]] {
+        arguments = arguments.long(long(stride));
+    }
+    for size in [batch, m, n, k] {
+        arguments = arguments.int(int(size));
+    }
+    let z = batch.min(65_535);
+    let (name, grid, threads) = if m <= 8 && strides[2] == 1 {
+        let rows = [1, 4, 8].into_iter().find(|&rows| m <= rows).unwrap_or(8);
+        (format!("matvec_nt_{ty}_r{rows}"), [n.div_ceil(4), m.div_ceil(rows), z], 128)
+    } else if m <= 8 {
+        let rows = if m == 1 { 1 } else { 8 };
+        (format!("matvec_nn_{ty}_r{rows}"), [n.div_ceil(32), m.div_ceil(rows), z], 256)
+    } else {
+        let blocks = m.div_ceil(128) * n.div_ceil(128) * batch;
+        let tile = if blocks >= site.planner.multiprocessors { 128 } else { 64 };
+        let grid = [m.div_ceil(tile) * n.div_ceil(tile), 1, z];
+        (format!("matmul_{ty}_t{tile}"), grid, 256)
+    };
+    site.launch(Kernel::new(MATMUL, name), grid, threads, arguments)
+}
