@@ -24,10 +24,6 @@ impl fmt::Display for CuError {
 }
 
 impl CuError {
-    pub(crate) const fn is_out_of_memory(&self) -> bool {
-        self.code == sys::OUT_OF_MEMORY
-    }
-
     /// What a process that was forked after the driver had started is told: the driver does not
     /// work there.
     pub(crate) fn forked() -> Self {

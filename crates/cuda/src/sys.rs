@@ -38,7 +38,6 @@ impl Handle {
 }
 
 pub(crate) const SUCCESS: Status = 0;
-pub(crate) const OUT_OF_MEMORY: Status = 2;
 pub(crate) const STUB_LIBRARY: Status = 34;
 pub(crate) const NO_DEVICE: Status = 100;
 pub(crate) const NOT_READY: Status = 600;
@@ -53,7 +52,6 @@ pub(crate) const FUNC_MAX_DYNAMIC_SHARED: c_int = 8;
 pub(crate) const ATTR_SM_COUNT: c_int = 16;
 pub(crate) const ATTR_CC_MAJOR: c_int = 75;
 pub(crate) const ATTR_CC_MINOR: c_int = 76;
-pub(crate) const ATTR_MAX_SHARED_OPTIN: c_int = 97;
 
 /// Declares a table of entry points and its loader. Each row is a field, the symbol, its type.
 macro_rules! table {

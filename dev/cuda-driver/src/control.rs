@@ -183,7 +183,7 @@ impl Driver {
     pub fn configure(&self, config: Config) {
         type Configure = unsafe extern "C" fn(*const Config);
         // SAFETY: the symbol has this type in this crate.
-        let symbol = unsafe { self.library.get::<Configure>("fucina_sim_configure") };
+        let symbol = unsafe { self.library.get::<Configure>(b"fucina_sim_configure") };
         let configure = symbol.expect("the library is the simulator");
         // SAFETY: the argument is a valid configuration.
         unsafe { configure(&raw const config) };
@@ -197,7 +197,7 @@ impl Driver {
     pub fn report(&self) -> Report {
         type Get = unsafe extern "C" fn(*mut Report);
         // SAFETY: the symbol has this type in this crate.
-        let symbol = unsafe { self.library.get::<Get>("fucina_sim_report") };
+        let symbol = unsafe { self.library.get::<Get>(b"fucina_sim_report") };
         let get = symbol.expect("the library is the simulator");
         let mut report = Report::default();
         // SAFETY: the argument is a place for a report.
@@ -213,7 +213,7 @@ impl Driver {
     pub fn violations(&self) -> String {
         type Get = unsafe extern "C" fn(*mut c_char, usize) -> usize;
         // SAFETY: the symbol has this type in this crate.
-        let symbol = unsafe { self.library.get::<Get>("fucina_sim_violations") };
+        let symbol = unsafe { self.library.get::<Get>(b"fucina_sim_violations") };
         let get = symbol.expect("the library is the simulator");
         let mut text = vec![0u8; 1 << 16];
         // SAFETY: the argument is a place for as many bytes.

@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use fucina_cuda_sim::ptx::Module;
 
 use crate::control::{Config, Report};
+use crate::kernel::Loaded;
 use crate::sim::{Event, Function, Launch, Op, Sim, Stream};
 use crate::status::{self, Status};
 
@@ -300,15 +301,19 @@ entry! {
                 return Err(status::INVALID_PTX);
             }
         };
+        let variables = sim.heap().place(parsed.variables()).ok_or(status::OUT_OF_MEMORY)?;
         let handle = sim.handle();
-        sim.modules.insert(handle, Arc::new(parsed));
+        sim.modules.insert(handle, Arc::new(Loaded { module: parsed, variables }));
         store(module, pointer(handle))
     }
     call_in_context cuModuleUnload(module: *mut c_void) |sim| {
         let handle = number(module);
         sim.functions.retain(|_, function| function.module != handle);
         match sim.modules.remove(&handle) {
-            Some(_) => Ok(()),
+            Some(module) => {
+                sim.heap().remove(&module.variables);
+                Ok(())
+            }
             None => Err(status::INVALID_HANDLE),
         }
     }
@@ -322,7 +327,7 @@ entry! {
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let module = number(module);
         let found = sim.modules.get(&module).ok_or(status::INVALID_HANDLE)?;
-        if found.function(&name).is_none() {
+        if found.module.function(&name).is_none() {
             return Err(status::NOT_FOUND);
         }
         let handle = sim.handle();
@@ -352,15 +357,16 @@ entry! {
             return Err(status::INVALID_VALUE);
         }
         let module = sim.modules.get(&found.module).ok_or(status::INVALID_HANDLE)?;
-        let kernel = module.function(&found.name).ok_or(status::NOT_FOUND)?;
-        let layout = kernel.params();
-        let mut bytes = vec![0; kernel.param_bytes()];
-        for (index, param) in layout.iter().enumerate() {
+        let kernel = module.module.function(&found.name).ok_or(status::NOT_FOUND)?;
+        let mut bytes = Vec::new();
+        for (index, param) in kernel.params().iter().enumerate() {
+            let (offset, len) = (param.offset as usize, param.size as usize);
+            bytes.resize(offset + len, 0);
             // SAFETY: the caller passes one address for each parameter of the kernel.
             let from = unsafe { params.add(index).read() };
-            let to = bytes[param.offset..][..param.len].as_mut_ptr();
+            let to = bytes[offset..].as_mut_ptr();
             // SAFETY: each address is that of a value of the parameter's size.
-            unsafe { ptr::copy_nonoverlapping(from.cast(), to, param.len) };
+            unsafe { ptr::copy_nonoverlapping(from.cast(), to, len) };
         }
         let launch = Launch { function, grid, block, dynamic_shared: shared, params: bytes };
         sim.push(number(stream), Op::Launch(launch))

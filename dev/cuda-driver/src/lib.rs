@@ -8,6 +8,7 @@
 
 pub mod control;
 mod entry;
+mod heap;
 mod host;
 mod kernel;
 mod sim;

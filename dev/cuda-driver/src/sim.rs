@@ -7,11 +7,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use fucina_cuda_sim::exec::Heap;
-use fucina_cuda_sim::ptx::Module;
-
 use crate::control::{Config, Report, Schedule};
+use crate::heap::Heap;
 use crate::host::{Host, HostRange};
+use crate::kernel::Loaded;
 use crate::status::{self, Status};
 
 /// A device that is busy or idle, with everything that was made on it.
@@ -24,7 +23,7 @@ pub(crate) struct Sim {
     pub(crate) host: Host,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
-    pub(crate) modules: BTreeMap<u64, Arc<Module>>,
+    pub(crate) modules: BTreeMap<u64, Arc<Loaded>>,
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) retained: u64,
     next_handle: u64,
@@ -127,23 +126,17 @@ impl Sim {
     }
 
     fn stream(&mut self, stream: u64) -> Result<&mut Stream> {
-        match self.streams.get_mut(&stream) {
-            Some(found) if !found.destroyed => Ok(found),
-            _ => {
-                self.violation("a stream was used that does not exist");
-                Err(status::INVALID_HANDLE)
-            }
+        if self.streams.get(&stream).is_none_or(|found| found.destroyed) {
+            self.violation("a stream was used that does not exist");
         }
+        self.streams.get_mut(&stream).ok_or(status::INVALID_HANDLE)
     }
 
     fn event(&mut self, event: u64) -> Result<&mut Event> {
-        match self.events.get_mut(&event) {
-            Some(found) if !found.destroyed => Ok(found),
-            _ => {
-                self.violation("an event was used that does not exist");
-                Err(status::INVALID_HANDLE)
-            }
+        if self.events.get(&event).is_none_or(|found| found.destroyed) {
+            self.violation("an event was used that does not exist");
         }
+        self.events.get_mut(&event).ok_or(status::INVALID_HANDLE)
     }
 
     pub(crate) fn push(&mut self, stream: u64, op: Op) -> Result<()> {
@@ -324,7 +317,7 @@ impl Sim {
         };
         let heap = self.heap();
         let seed = self.random(u64::MAX);
-        crate::kernel::run(&module, &function.name, launch, &heap, seed)
-            .map_err(|fault| self.broken(fault))
+        let ran = module.run(&function.name, launch, &heap, seed);
+        ran.map_err(|fault| self.broken(fault))
     }
 }

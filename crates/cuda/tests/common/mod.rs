@@ -1,0 +1,54 @@
+//! A provider on a simulated driver of its own.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fucina_accel::Provider;
+use fucina_cuda::{CudaConfig, CudaProvider};
+use fucina_cuda_driver::control::{Config, Driver, Report};
+
+/// The simulator's library, which the build of this test has made.
+pub fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let folder = test.parent().expect("a test lies in a folder");
+    let path = folder.join("libfucina_cuda_driver.so");
+    assert!(path.exists(), "{} was not built", path.display());
+    path
+}
+
+/// A simulated driver with a provider that uses it.
+pub struct Rig {
+    pub driver: Driver,
+    pub provider: Arc<CudaProvider>,
+}
+
+impl Rig {
+    pub fn new(config: Config) -> Self {
+        Self::with(config, |_| ())
+    }
+
+    pub fn with(config: Config, adjust: impl FnOnce(&mut CudaConfig)) -> Self {
+        let driver = Driver::start(&library(), config).expect("the simulator starts");
+        let mut cuda = CudaConfig::default();
+        cuda.library = Some(driver.path().to_owned());
+        adjust(&mut cuda);
+        let provider = CudaProvider::open(&cuda).expect("the provider opens the simulator");
+        Self { driver, provider: Arc::new(provider) }
+    }
+
+    pub fn provider(&self) -> Arc<dyn Provider> {
+        Arc::clone(&self.provider) as _
+    }
+
+    /// Drops the provider. Nothing may be left of it, and no rule may have been broken.
+    pub fn finish(self) -> Report {
+        let Self { driver, provider } = self;
+        drop(provider);
+        let report = driver.report();
+        assert_eq!(report.violations, 0, "{}", driver.violations());
+        assert_eq!(report.leaks(), 0, "{report:?}");
+        report
+    }
+}

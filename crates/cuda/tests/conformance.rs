@@ -1,0 +1,59 @@
+//! The suite of the seam, on the simulated driver with the shipped kernels.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::{Rig, library};
+use fucina_accel::{Provider, conformance};
+use fucina_cuda::{CudaConfig, CudaProvider};
+use fucina_cuda_driver::control::{Config, Driver, Schedule};
+
+/// Products round operands to f16.
+fn exactness() -> conformance::Config {
+    let mut config = conformance::Config::default();
+    config.operand_rounding = 2.0_f64.powi(-11);
+    config
+}
+
+fn conforms(config: Config) {
+    let drivers = Mutex::new(Vec::new());
+    let report = conformance::run_with(
+        &|| {
+            let driver = Driver::start(&library(), config).unwrap();
+            let mut cuda = CudaConfig::default();
+            cuda.library = Some(driver.path().to_owned());
+            let provider = CudaProvider::open(&cuda).unwrap();
+            drivers.lock().unwrap().push(driver);
+            Arc::new(provider) as Arc<dyn Provider>
+        },
+        exactness(),
+    );
+    println!("{report}");
+    for driver in drivers.into_inner().unwrap() {
+        let left = driver.report();
+        assert_eq!(left.violations, 0, "{}", driver.violations());
+        assert_eq!(left.leaks(), 0, "{left:?}");
+    }
+    report.assert_passed();
+}
+
+#[test]
+fn conforms_on_an_eager_device() {
+    conforms(Config::default());
+}
+
+#[test]
+fn conforms_on_a_lazy_device() {
+    conforms(Config { schedule: Schedule::Lazy, seed: 1, ..Config::default() });
+}
+
+#[test]
+fn conforms_on_a_device_of_the_first_kind_with_tensor_cores() {
+    conforms(Config { capability: 70, schedule: Schedule::Random, seed: 2, ..Config::default() });
+}
+
+#[test]
+fn a_provider_leaves_nothing_behind() {
+    Rig::new(Config::default()).finish();
+}
