@@ -6,7 +6,7 @@ mod variables;
 use std::fmt::Write as _;
 
 use fucina::{
-    Config, ConfigError, DType, Isa, Runtime, cpu_kernel, default_providers, packed_bytes,
+    Config, ConfigError, DType, Isa, Offload, Runtime, cpu_kernel, default_providers, packed_bytes,
 };
 use serde::Serialize;
 
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
         Ok(rt) => (rt, wrong),
         Err(error) => {
             let mut config = config;
-            config.isa = None;
+            (config.isa, config.offload) = (None, Offload::Off);
             let rt = source::with_config(config, None)?;
             (rt, wrong.or(Some(error.downcast::<ConfigError>()?)))
         }
@@ -109,7 +109,7 @@ impl Report {
                 max_waste_percent: pool.max_waste_percent,
             },
             offload: format!("{:?}", config.offload).to_lowercase(),
-            providers: providers(),
+            providers: providers(config),
             variables: variables::set(wrong),
         }
     }
@@ -173,8 +173,9 @@ impl Kernel {
     }
 }
 
-fn providers() -> Vec<Provider> {
-    let found = default_providers().into_iter().map(|found| {
+fn providers(config: &Config) -> Vec<Provider> {
+    // A wrong variable is reported where the variables are.
+    let found = default_providers(config).unwrap_or_default().into_iter().map(|found| {
         let (usable, detail) = match &found.provider {
             Ok(provider) => {
                 let info = provider.device();
@@ -189,7 +190,7 @@ fn providers() -> Vec<Provider> {
     if !found.is_empty() {
         return found;
     }
-    let detail = "this version has no provider for a GPU; everything runs on the CPU".to_owned();
+    let detail = "none was looked for; everything runs on the CPU".to_owned();
     vec![Provider { name: "none".to_owned(), usable: false, detail }]
 }
 

@@ -123,11 +123,12 @@ pub(crate) fn runtime(threads: Option<usize>) -> anyhow::Result<Runtime> {
 
 /// A runtime with these knobs and every provider of this machine.
 pub(crate) fn with_config(config: Config, threads: Option<usize>) -> anyhow::Result<Runtime> {
+    let found = default_providers(&config)?;
     let mut builder = Runtime::builder().config(config);
     if let Some(threads) = threads {
         builder = builder.threads(threads);
     }
-    for provider in default_providers().into_iter().filter_map(|found| found.provider.ok()) {
+    for provider in found.into_iter().filter_map(|found| found.provider.ok()) {
         builder = builder.provider(provider);
     }
     Ok(builder.build()?)

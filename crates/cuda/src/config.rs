@@ -1,6 +1,5 @@
 //! What the environment says about CUDA devices. Read once, when the provider is opened.
 
-use std::env::VarError;
 use std::path::PathBuf;
 
 /// How a CUDA device is found and used.
@@ -35,51 +34,116 @@ impl Default for CudaConfig {
     }
 }
 
+/// A variable holds a value that it does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the variable {name} is {value:?}; it takes {expected}")]
+pub struct WrongVariable {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it takes.
+    pub expected: &'static str,
+}
+
 impl CudaConfig {
     /// Reads the variables that `docs/env.md` lists for CUDA.
     ///
     /// # Errors
     ///
-    /// Names a variable that holds a value which it does not take.
-    pub fn from_env() -> Result<Self, String> {
+    /// Returns the first variable whose value it does not take. Nothing is defaulted silently.
+    pub fn from_env() -> Result<Self, WrongVariable> {
+        // Bytes that are not UTF-8 become U+FFFD, which no knob takes: an error, not a default.
+        let look = |name: &str| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        };
+        let library = std::env::var_os("FUCINA_CUDA_LIBRARY").filter(|path| !path.is_empty());
+        Ok(Self { library: library.map(PathBuf::from), ..Self::from_lookup(look)? })
+    }
+
+    /// Reads all but the path of the library from any source.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_env`](Self::from_env).
+    pub fn from_lookup(look: impl Fn(&str) -> Option<String>) -> Result<Self, WrongVariable> {
+        let look = |name: &str| look(name).filter(|value| !value.is_empty());
         let default = Self::default();
+        let number = |name, (least, most): (usize, usize), expected| {
+            let Some(value) = look(name) else { return Ok(None) };
+            let number = value.trim().parse().ok().filter(|n| (least..=most).contains(n));
+            number.map(Some).ok_or(WrongVariable { name, value, expected })
+        };
+        let switch = |name, default| match look(name).as_deref() {
+            None => Ok(default),
+            Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(value) => {
+                Err(WrongVariable { name, value: value.to_owned(), expected: "0 or 1" })
+            }
+        };
+        let device = number("FUCINA_GPU_DEVICE", (0, 1023), "a number of a device, from 0 on")?;
+        let in_flight = number("FUCINA_GPU_IN_FLIGHT", (1, 64), "a number from 1 to 64")?;
         Ok(Self {
-            device: number("FUCINA_GPU_DEVICE", 0, 63)?.unwrap_or(0),
-            library: std::env::var_os("FUCINA_CUDA_LIBRARY")
-                .filter(|path| !path.is_empty())
-                .map(PathBuf::from),
-            memory_bytes: number("FUCINA_GPU_VRAM_BUDGET", 0, usize::MAX)?,
-            in_flight: number("FUCINA_GPU_IN_FLIGHT", 1, 64)?.unwrap_or(default.in_flight),
+            device: device.and_then(|device| u32::try_from(device).ok()).unwrap_or(0),
+            library: None,
+            memory_bytes: number("FUCINA_GPU_VRAM_BUDGET", (0, usize::MAX), "a number of bytes")?,
+            in_flight: in_flight.unwrap_or(default.in_flight),
             quant_mma: switch("FUCINA_GPU_QUANT_MMA", default.quant_mma)?,
             quant_split_k: switch("FUCINA_GPU_QUANT_SPLIT_K", default.quant_split_k)?,
         })
     }
 }
 
-fn text(name: &str) -> Result<Option<String>, String> {
-    match std::env::var(name) {
-        Ok(text) if text.is_empty() => Ok(None),
-        Ok(text) => Ok(Some(text)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(pairs: &[(&str, &str)]) -> Result<CudaConfig, WrongVariable> {
+        CudaConfig::from_lookup(|name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
     }
-}
 
-fn number<T>(name: &str, least: T, most: T) -> Result<Option<T>, String>
-where
-    T: std::str::FromStr + PartialOrd + std::fmt::Display,
-{
-    let Some(text) = text(name)? else { return Ok(None) };
-    let value = text.parse().ok().filter(|value| least <= *value && *value <= most);
-    let wrong = || format!("{name} is `{text}`; a whole number from {least} to {most} is expected");
-    value.map(Some).ok_or_else(wrong)
-}
+    #[test]
+    fn an_empty_environment_is_the_default() {
+        assert_eq!(config(&[]), Ok(CudaConfig::default()));
+        assert_eq!(config(&[("FUCINA_GPU_DEVICE", "")]), Ok(CudaConfig::default()));
+    }
 
-fn switch(name: &str, default: bool) -> Result<bool, String> {
-    match text(name)?.as_deref() {
-        None => Ok(default),
-        Some("0") => Ok(false),
-        Some("1") => Ok(true),
-        Some(other) => Err(format!("{name} is `{other}`; 0 or 1 is expected")),
+    #[test]
+    fn a_bad_value_is_named_and_not_defaulted() {
+        for (name, value) in [
+            ("FUCINA_GPU_DEVICE", "first"),
+            ("FUCINA_GPU_DEVICE", "-1"),
+            ("FUCINA_GPU_IN_FLIGHT", "0"),
+            ("FUCINA_GPU_IN_FLIGHT", "65"),
+            ("FUCINA_GPU_VRAM_BUDGET", "1e9"),
+            ("FUCINA_GPU_QUANT_MMA", "no"),
+            ("FUCINA_GPU_QUANT_SPLIT_K", "2"),
+        ] {
+            let error = config(&[(name, value)]).unwrap_err();
+            assert_eq!((error.name, error.value.as_str()), (name, value));
+        }
+    }
+
+    #[test]
+    fn variables_are_read_by_name() {
+        let config = config(&[
+            ("FUCINA_GPU_DEVICE", "3"),
+            ("FUCINA_GPU_IN_FLIGHT", "2"),
+            ("FUCINA_GPU_VRAM_BUDGET", "1000000"),
+            ("FUCINA_GPU_QUANT_MMA", "0"),
+            ("FUCINA_GPU_QUANT_SPLIT_K", "0"),
+        ]);
+        let want = CudaConfig {
+            device: 3,
+            library: None,
+            memory_bytes: Some(1_000_000),
+            in_flight: 2,
+            quant_mma: false,
+            quant_split_k: false,
+        };
+        assert_eq!(config, Ok(want));
     }
 }

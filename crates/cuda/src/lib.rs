@@ -26,7 +26,7 @@ use fucina_accel::{
     Budget, Call, Decline, DeviceCopy, DeviceInfo, Provider, ProviderCounters, Storage, Submission,
 };
 
-pub use config::CudaConfig;
+pub use config::{CudaConfig, WrongVariable};
 
 use driver::{CuError, Cuda};
 use flight::Command;

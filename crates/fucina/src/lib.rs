@@ -48,12 +48,10 @@ pub use providers::{Found, default_providers};
 ///
 /// Fails if a variable holds a value that it does not take.
 pub fn runtime() -> std::result::Result<Runtime, ConfigError> {
-    let builder = Runtime::builder().config(Config::from_env()?);
-    default_providers()
+    let config = Config::from_env()?;
+    default_providers(&config)?
         .into_iter()
-        .fold(builder, |builder, found| match found.provider {
-            Ok(provider) => builder.provider(provider),
-            Err(_) => builder,
-        })
+        .filter_map(|found| found.provider.ok())
+        .fold(Runtime::builder().config(config), |builder, provider| builder.provider(provider))
         .build()
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fucina_accel::Provider;
+use fucina_runtime::{Config, ConfigError, Offload};
 
 /// One provider that this build knows.
 pub struct Found {
@@ -18,10 +19,31 @@ impl std::fmt::Debug for Found {
     }
 }
 
-/// Every provider that this build knows, usable or not, best first.
+/// Every provider that this build knows, usable or not, best first. With `FUCINA_GPU=0` none is
+/// looked for.
 ///
-/// No device provider is part of this version. The reference provider of the seam crate, which
-/// computes on the CPU, is for tests.
-pub fn default_providers() -> Vec<Found> {
-    Vec::new()
+/// # Errors
+///
+/// Fails if a variable holds a value that it does not take.
+pub fn default_providers(config: &Config) -> Result<Vec<Found>, ConfigError> {
+    if config.offload == Offload::Off {
+        return Ok(Vec::new());
+    }
+    Ok(vec![
+        #[cfg(not(target_os = "macos"))]
+        cuda()?,
+    ])
+}
+
+#[cfg(not(target_os = "macos"))]
+fn cuda() -> Result<Found, ConfigError> {
+    use fucina_cuda::{CudaConfig, CudaProvider, WrongVariable};
+
+    let config = CudaConfig::from_env().map_err(|WrongVariable { name, value, expected, .. }| {
+        ConfigError { name, value, expected }
+    })?;
+    let provider = CudaProvider::open(&config)
+        .map(|provider| Arc::new(provider) as Arc<dyn Provider>)
+        .map_err(|why| why.to_string());
+    Ok(Found { name: "cuda", provider })
 }

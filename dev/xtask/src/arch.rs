@@ -19,9 +19,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fucina-accel", &["fucina-dtype"]),
     ("fucina-runtime", &["fucina-kernels", "fucina-accel", "fucina-dtype"]),
     ("fucina-llm", &["fucina-runtime", "fucina-gguf", "fucina-dtype"]),
-    ("fucina", &["fucina-runtime", "fucina-accel", "fucina-llm", "fucina-gguf"]),
-    ("fucina-cli", &["fucina", "fucina-hub"]),
+    ("fucina-cuda", &["fucina-accel", "fucina-dtype"]),
+    ("fucina", &["fucina-cuda", "fucina-runtime", "fucina-accel", "fucina-llm", "fucina-gguf"]),
     ("fucina-cuda-sim", &[]),
+    ("fucina-cli", &["fucina", "fucina-hub"]),
+    ("fucina-cuda-driver", &["fucina-cuda-sim"]),
     ("fucina-testkit", &[]),
     ("fucina-models", &[]),
     ("xtask", &["fucina-gguf", "fucina-dtype", "fucina-testkit"]),
@@ -33,6 +35,8 @@ const DEV_EDGES: &[(&str, &str)] = &[
     ("fucina-accel", "fucina-accel"),
     // Its tests run kernels on weights of every format.
     ("fucina-cuda-sim", "fucina-dtype"),
+    // Its tests open the stand-in for the driver.
+    ("fucina-cuda", "fucina-cuda-driver"),
     // Its tests run a model on the reference provider.
     ("fucina-llm", "fucina-accel"),
 ];
@@ -46,10 +50,18 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/accel/src/provider.rs",
     "crates/accel/src/reference*",
     "crates/accel/tests/*",
+    "crates/cuda/src/sys.rs",
+    "crates/cuda/src/driver.rs",
+    "crates/cuda/src/inputs.rs",
+    "crates/cuda/src/pages.rs",
+    "crates/cuda/src/queue.rs",
+    "crates/cuda/src/flight.rs",
+    "crates/cuda/src/lib.rs",
     "crates/gguf/src/map.rs",
     // An allocator that counts.
     "crates/llm/tests/generations.rs",
     "crates/runtime/src/threads*",
+    "dev/cuda-driver/src/*",
 ];
 
 /// File names, inside the kernel crate, of the leaves for one instruction set. They contain no
@@ -69,8 +81,13 @@ const FORBID_UNSAFE: &[&str] = &[
 ];
 
 /// Files and folders that may read environment variables. Tests may, too.
-const ENV_FILES: &[&str] =
-    &["crates/runtime/src/config.rs", "crates/hub/src/config.rs", "crates/cli/*", "dev/*"];
+const ENV_FILES: &[&str] = &[
+    "crates/cuda/src/config.rs",
+    "crates/hub/src/config.rs",
+    "crates/runtime/src/config.rs",
+    "crates/cli/*",
+    "dev/*",
+];
 
 /// Longest file, tests apart.
 const MAX_LINES: usize = 800;
