@@ -15,6 +15,8 @@ pub enum Schedule {
     Eager,
     /// As late as possible: only what a wait of the host needs.
     Lazy,
+    /// Copies at once, and kernels as late as possible.
+    CopiesFirst,
     /// Somewhere between, by the seed.
     Random,
 }
@@ -26,7 +28,7 @@ pub struct Fail {
     name: [u8; 40],
     /// The call with this number, counted from 0, or every one: `u64::MAX`.
     pub at: u64,
-    /// What it returns. 0: none fails.
+    /// What it returns. 0: this is about no call.
     pub code: c_int,
 }
 
@@ -48,9 +50,12 @@ impl Fail {
         Self { name, at, code }
     }
 
-    pub(crate) fn is(&self, call: &str) -> bool {
+    /// Whether this is about call number `number` of `call`.
+    pub(crate) fn is(&self, call: &str, number: u64) -> bool {
         let len = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
-        &self.name[..len] == call.as_bytes()
+        self.code != 0
+            && &self.name[..len] == call.as_bytes()
+            && (self.at == number || self.at == u64::MAX)
     }
 }
 
@@ -74,6 +79,9 @@ pub struct Config {
     pub version: c_int,
     /// A call that fails.
     pub fail: Fail,
+    /// A call that reports success and does nothing, as if the program had left it out. Its code
+    /// is not 0.
+    pub ignore: Fail,
     /// The kernel with this number fails, and breaks the context. `u64::MAX`: none.
     pub fault_at: u64,
     /// Locking pages of the host fails.
@@ -91,6 +99,7 @@ impl Default for Config {
             multiprocessors: 8,
             version: 12_000,
             fail: Fail::default(),
+            ignore: Fail::default(),
             fault_at: u64::MAX,
             refuse_registration: false,
         }
@@ -203,6 +212,20 @@ impl Driver {
         // SAFETY: the argument is a place for a report.
         unsafe { get(&raw mut report) };
         report
+    }
+
+    /// How often an entry point was called.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the library is not this crate's.
+    pub fn calls(&self, call: &str) -> u64 {
+        type Get = unsafe extern "C" fn(*const u8, usize) -> u64;
+        // SAFETY: the symbol has this type in this crate.
+        let symbol = unsafe { self.library.get::<Get>(b"fucina_sim_calls") };
+        let get = symbol.expect("the library is the simulator");
+        // SAFETY: the argument is a text of that length.
+        unsafe { get(call.as_ptr(), call.len()) }
     }
 
     /// The rules that were broken, one line each.

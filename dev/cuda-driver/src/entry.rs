@@ -38,8 +38,7 @@ type Result<T> = std::result::Result<T, Status>;
 fn call(name: &'static str, body: impl FnOnce(&mut Sim) -> Result<()>) -> Status {
     let run = || {
         let mut sim = sim();
-        sim.begin(name)?;
-        body(&mut sim)
+        if sim.begin(name)? { body(&mut sim) } else { Ok(()) }
     };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => status::SUCCESS,
@@ -84,7 +83,7 @@ macro_rules! entry {
             // that handle; the simulator is never linked beside a driver.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "the names are the driver's")]
-            pub extern "C" fn $name($($arg: $type),*) -> Status {
+            extern "C" fn $name($($arg: $type),*) -> Status {
                 $how(stringify!($name), |$sim| $body)
             }
         )*
@@ -389,7 +388,7 @@ fn check_geometry(grid: [u32; 3], block: [u32; 3]) -> Result<()> {
 // SAFETY: see the macro above.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the names are the driver's")]
-pub extern "C" fn cuCtxPushCurrent_v2(context: *mut c_void) -> Status {
+extern "C" fn cuCtxPushCurrent_v2(context: *mut c_void) -> Status {
     if context.addr() != CONTEXT {
         return status::INVALID_CONTEXT;
     }
@@ -401,7 +400,7 @@ pub extern "C" fn cuCtxPushCurrent_v2(context: *mut c_void) -> Status {
 // SAFETY: see the macro above.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the names are the driver's")]
-pub extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> Status {
+extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> Status {
     let Some(depth) = DEPTH.get().checked_sub(1) else { return status::INVALID_CONTEXT };
     DEPTH.set(depth);
     match store(context, ptr::without_provenance_mut(CONTEXT)) {
@@ -414,7 +413,7 @@ pub extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> Status {
 // SAFETY: see the macro above.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the names are the driver's")]
-pub extern "C" fn cuGetErrorName(code: Status, name: *mut *const c_char) -> Status {
+extern "C" fn cuGetErrorName(code: Status, name: *mut *const c_char) -> Status {
     match status::name(code).map(|text| store(name, text.as_ptr())) {
         Some(Ok(())) => status::SUCCESS,
         _ => status::INVALID_VALUE,
@@ -428,7 +427,7 @@ pub extern "C" fn cuGetErrorName(code: Status, name: *mut *const c_char) -> Stat
 /// `config` is a valid configuration, and no object of the driver is in use.
 // SAFETY: the name is this crate's own.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fucina_sim_configure(config: *const Config) {
+unsafe extern "C" fn fucina_sim_configure(config: *const Config) {
     // SAFETY: passed on to the caller.
     sim().configure(unsafe { config.read() });
 }
@@ -436,7 +435,7 @@ pub unsafe extern "C" fn fucina_sim_configure(config: *const Config) {
 /// Runs what is queued, and reports.
 // SAFETY: the name is this crate's own.
 #[unsafe(no_mangle)]
-pub extern "C" fn fucina_sim_report(report: *mut Report) {
+extern "C" fn fucina_sim_report(report: *mut Report) {
     let mut sim = sim();
     // A broken context has said so already.
     let _ = sim.drain();
@@ -454,6 +453,19 @@ pub extern "C" fn fucina_sim_report(report: *mut Report) {
     let _ = store(report, now);
 }
 
+/// How often an entry point was called.
+///
+/// # Safety
+///
+/// `name` is a text of `len` bytes.
+// SAFETY: the name is this crate's own.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fucina_sim_calls(name: *const u8, len: usize) -> u64 {
+    // SAFETY: passed on to the caller.
+    let name = unsafe { std::slice::from_raw_parts(name, len) };
+    std::str::from_utf8(name).map_or(0, |name| sim().calls(name))
+}
+
 /// Copies the list of violations, one line each, and returns its length.
 ///
 /// # Safety
@@ -461,7 +473,7 @@ pub extern "C" fn fucina_sim_report(report: *mut Report) {
 /// There is room for `capacity` bytes at `text`.
 // SAFETY: the name is this crate's own.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fucina_sim_violations(text: *mut c_char, capacity: usize) -> usize {
+unsafe extern "C" fn fucina_sim_violations(text: *mut c_char, capacity: usize) -> usize {
     let list = sim().violations.join("\n");
     let len = list.len().min(capacity);
     // SAFETY: the caller has room for as many bytes.

@@ -4,7 +4,7 @@
 //! that the streams and events allow. So a wait that is missing shows, and the same seed shows it
 //! again. What a real driver would let pass and then do wrong is written down as a violation.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::control::{Config, Report, Schedule};
@@ -33,7 +33,12 @@ pub(crate) struct Sim {
     /// Calls by name, for injected failures.
     calls: HashMap<&'static str, u64>,
     launches: u64,
+    /// Questions since something was queued last.
+    queries: u64,
 }
+
+/// Questions in a row that a lazy device answers without doing anything.
+const PATIENCE: u64 = 200;
 
 /// A kernel of a module.
 #[derive(Clone)]
@@ -51,11 +56,12 @@ pub(crate) struct Stream {
     pub(crate) destroyed: bool,
 }
 
-/// How often an event was recorded, and how often the device has passed it.
+/// How often an event was recorded, and which of the marks the device has passed. A mark may be
+/// passed before an earlier one that lies in another stream.
 #[derive(Default)]
 pub(crate) struct Event {
     recorded: u64,
-    passed: u64,
+    passed: BTreeSet<u64>,
     pub(crate) destroyed: bool,
 }
 
@@ -95,20 +101,23 @@ impl Sim {
         self.next_handle
     }
 
-    /// What each call does first: it counts, it may be chosen to fail, and a broken context
-    /// answers everything with its fault.
-    pub(crate) fn begin(&mut self, call: &'static str) -> Result<()> {
-        let number = self.calls.entry(call).or_default();
-        let this = *number;
-        *number += 1;
+    /// What each call does first: it counts, it may be chosen to fail or to do nothing (`false`),
+    /// and a broken context answers everything with its fault.
+    pub(crate) fn begin(&mut self, call: &'static str) -> Result<bool> {
+        let calls = self.calls.entry(call).or_default();
+        let number = *calls;
+        *calls += 1;
         if let Some(code) = self.sticky {
             return Err(code);
         }
-        let fail = self.config.fail;
-        if fail.code != 0 && fail.is(call) && (this == fail.at || fail.at == u64::MAX) {
-            return Err(fail.code);
+        if self.config.fail.is(call, number) {
+            return Err(self.config.fail.code);
         }
-        Ok(())
+        Ok(!self.config.ignore.is(call, number))
+    }
+
+    pub(crate) fn calls(&self, call: &str) -> u64 {
+        self.calls.get(call).copied().unwrap_or(0)
     }
 
     pub(crate) fn violation(&mut self, what: impl Into<String>) {
@@ -140,6 +149,7 @@ impl Sim {
     }
 
     pub(crate) fn push(&mut self, stream: u64, op: Op) -> Result<()> {
+        self.queries = 0;
         self.stream(stream)?.queue.push_back(op);
         match self.config.schedule {
             Schedule::Eager => self.settle(&|sim: &Self| sim.is_idle()),
@@ -148,6 +158,7 @@ impl Sim {
                 let steps = self.random(4).saturating_sub(1);
                 (0..steps).try_for_each(|_| self.step().map(|_| ()))
             }
+            Schedule::CopiesFirst => self.run_copies(),
             Schedule::Lazy => Ok(()),
         }
     }
@@ -164,19 +175,21 @@ impl Sim {
         self.push(stream, Op::Wait { event, version })
     }
 
-    /// Whether the device has passed an event. Asking lets some time pass.
+    /// Whether the device has passed an event. Asking lets some time pass; a lazy device moves only
+    /// when somebody asks again and again.
     pub(crate) fn query(&mut self, event: u64) -> Result<bool> {
         self.event(event)?;
-        if self.config.schedule == Schedule::Random || self.random(8) == 0 {
+        self.queries += 1;
+        if self.config.schedule == Schedule::Random || self.queries > PATIENCE {
             self.step()?;
         }
-        let event = self.event(event)?;
-        Ok(event.passed >= event.recorded)
+        let version = self.event(event)?.recorded;
+        Ok(self.has_passed(event, version))
     }
 
     pub(crate) fn sync_event(&mut self, event: u64) -> Result<()> {
         let version = self.event(event)?.recorded;
-        if self.config.schedule == Schedule::Lazy {
+        if matches!(self.config.schedule, Schedule::Lazy | Schedule::CopiesFirst) {
             while !self.has_passed(event, version) {
                 if !self.step_towards(event, version)? {
                     return self.deadlock();
@@ -202,7 +215,9 @@ impl Sim {
     }
 
     fn has_passed(&self, event: u64, version: u64) -> bool {
-        self.events.get(&event).is_none_or(|event| event.passed >= version)
+        // A wait for an event that was never recorded waits for nothing.
+        let passed = |event: &Event| version == 0 || event.passed.contains(&version);
+        self.events.get(&event).is_none_or(passed)
     }
 
     fn settle(&mut self, until: &dyn Fn(&Self) -> bool) -> Result<()> {
@@ -255,6 +270,18 @@ impl Sim {
         }
     }
 
+    /// Runs everything that does not come after a kernel.
+    fn run_copies(&mut self) -> Result<()> {
+        let ready = |sim: &Self, stream: &Stream| {
+            sim.is_runnable(stream) && !matches!(stream.queue.front(), Some(Op::Launch(_)))
+        };
+        loop {
+            let found = self.streams.iter().find(|(_, stream)| ready(self, stream));
+            let Some((&stream, _)) = found else { return Ok(()) };
+            self.run_front(stream)?;
+        }
+    }
+
     fn run_front(&mut self, stream: u64) -> Result<()> {
         let Some(op) = self.streams.get_mut(&stream).and_then(|s| s.queue.pop_front()) else {
             return Ok(());
@@ -273,7 +300,7 @@ impl Sim {
             Op::Wait { .. } => Ok(()),
             Op::Record { event, version } => {
                 if let Some(event) = self.events.get_mut(&event) {
-                    event.passed = event.passed.max(version);
+                    event.passed.insert(version);
                 }
                 Ok(())
             }
