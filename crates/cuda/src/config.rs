@@ -54,9 +54,8 @@ impl CudaConfig {
     /// Returns the first variable whose value it does not take. Nothing is defaulted silently.
     pub fn from_env() -> Result<Self, WrongVariable> {
         // Bytes that are not UTF-8 become U+FFFD, which no knob takes: an error, not a default.
-        let look = |name: &str| {
-            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        };
+        let look =
+            |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let library = std::env::var_os("FUCINA_CUDA_LIBRARY").filter(|path| !path.is_empty());
         Ok(Self { library: library.map(PathBuf::from), ..Self::from_lookup(look)? })
     }
@@ -78,9 +77,7 @@ impl CudaConfig {
             None => Ok(default),
             Some("0") => Ok(false),
             Some("1") => Ok(true),
-            Some(value) => {
-                Err(WrongVariable { name, value: value.to_owned(), expected: "0 or 1" })
-            }
+            Some(value) => Err(WrongVariable { name, value: value.to_owned(), expected: "0 or 1" }),
         };
         let device = number("FUCINA_GPU_DEVICE", (0, 1023), "a number of a device, from 0 on")?;
         let in_flight = number("FUCINA_GPU_IN_FLIGHT", (1, 64), "a number from 1 to 64")?;

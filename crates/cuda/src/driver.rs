@@ -129,8 +129,7 @@ impl Card {
         let driver = &self.cuda.driver;
         let mut value = 0;
         // SAFETY: the driver stores an integer, and refuses an attribute that it does not know.
-        let status =
-            unsafe { (driver.device_attribute)(&raw mut value, attribute, self.ordinal) };
+        let status = unsafe { (driver.device_attribute)(&raw mut value, attribute, self.ordinal) };
         driver.check(status)?;
         Ok(value)
     }
@@ -614,7 +613,11 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    pub(crate) fn function(self: &Arc<Self>, entered: &Entered<'_>, name: &str) -> Result<Function> {
+    pub(crate) fn function(
+        self: &Arc<Self>,
+        entered: &Entered<'_>,
+        name: &str,
+    ) -> Result<Function> {
         let driver = entered.driver();
         let Ok(name) = CString::new(name) else { return Err(driver.error(500)) };
         let (mut raw, module) = (ptr::null_mut(), self.handle.raw());

@@ -187,17 +187,18 @@ unsafe fn source(
 ) -> Result<Source, Decline> {
     let (start, len_bytes) = (sub(storage.as_ptr(), range), range.len());
     // Pages of a mapped file are not locked: that would keep the whole file in memory.
-    if len_bytes >= pages::MIN_BYTES && !storage.is_read_only() {
-        if let Some(locked) = locked(device, storage) {
-            let first = start.addr().get();
-            let piece = |bytes: Range<usize>| HostPiece {
-                from: sub(start, &(bytes.start - first..bytes.end - first)),
-                at: bytes.start - first,
-                len_bytes: bytes.len(),
-            };
-            let pieces = locked.pieces(first..first + len_bytes).map(piece).collect();
-            return Ok(Source::Host(pieces));
-        }
+    if len_bytes >= pages::MIN_BYTES
+        && !storage.is_read_only()
+        && let Some(locked) = locked(device, storage)
+    {
+        let first = start.addr().get();
+        let piece = |bytes: Range<usize>| HostPiece {
+            from: sub(start, &(bytes.start - first..bytes.end - first)),
+            at: bytes.start - first,
+            len_bytes: bytes.len(),
+        };
+        let pieces = locked.pieces(first..first + len_bytes).map(piece).collect();
+        return Ok(Source::Host(pieces));
     }
     if len_bytes <= staging::MAX_BYTES {
         // SAFETY: passed on to the caller.

@@ -75,7 +75,10 @@ pub(crate) struct Modules {
 }
 
 enum Loaded {
-    Module { module: Arc<Module>, functions: HashMap<String, Arc<Function>> },
+    Module {
+        module: Arc<Module>,
+        functions: HashMap<String, Arc<Function>>,
+    },
     /// The driver refused it. It is not asked again.
     Refused,
 }
@@ -109,9 +112,7 @@ impl Modules {
     fn load(entered: &Entered<'_>, image: Image) -> Loaded {
         let module = CString::new(image.ptx).ok().and_then(|ptx| entered.module(&ptx).ok());
         match module {
-            Some(module) => {
-                Loaded::Module { module: Arc::new(module), functions: HashMap::new() }
-            }
+            Some(module) => Loaded::Module { module: Arc::new(module), functions: HashMap::new() },
             None => Loaded::Refused,
         }
     }

@@ -99,7 +99,8 @@ impl SharedPages {
 
 /// The pages of `start..end`: those at the ends that others may share, and the rest together.
 fn split(start: usize, end: usize) -> Option<Vec<Range<usize>>> {
-    let (first, last) = (start / PAGE_BYTES * PAGE_BYTES, end.checked_next_multiple_of(PAGE_BYTES)?);
+    let (first, last) =
+        (start / PAGE_BYTES * PAGE_BYTES, end.checked_next_multiple_of(PAGE_BYTES)?);
     let own = start.checked_next_multiple_of(PAGE_BYTES)?..end / PAGE_BYTES * PAGE_BYTES;
     if own.is_empty() {
         let pages = (first..last).step_by(PAGE_BYTES);
@@ -116,15 +117,20 @@ mod tests {
     #[test]
     fn pages_that_others_may_share_stand_alone() {
         let page = PAGE_BYTES;
-        assert_eq!(split(4 * page, 9 * page), Some(vec![4 * page..9 * page]));
+        let split = |start, end| {
+            split(start, end).map(|parts| {
+                parts.into_iter().map(|part| (part.start, part.end)).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(split(4 * page, 9 * page), Some(vec![(4 * page, 9 * page)]));
         assert_eq!(
             split(4 * page + 64, 9 * page - 1),
-            Some(vec![4 * page..5 * page, 5 * page..8 * page, 8 * page..9 * page])
+            Some(vec![(4 * page, 5 * page), (5 * page, 8 * page), (8 * page, 9 * page)])
         );
-        assert_eq!(split(4 * page + 1, 4 * page + 2), Some(vec![4 * page..5 * page]));
+        assert_eq!(split(4 * page + 1, 4 * page + 2), Some(vec![(4 * page, 5 * page)]));
         assert_eq!(
             split(4 * page + 1, 5 * page + 2),
-            Some(vec![4 * page..5 * page, 5 * page..6 * page])
+            Some(vec![(4 * page, 5 * page), (5 * page, 6 * page)])
         );
         assert_eq!(split(usize::MAX - 5, usize::MAX), None);
     }

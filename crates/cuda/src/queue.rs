@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use fucina_accel::{CommandError, Decline, ProviderCounters, ProviderId};
 
@@ -43,6 +43,8 @@ pub(crate) const COMPUTE_LANE: u32 = 0;
 
 struct Queue {
     next_place: u64,
+    /// The upload lane has been told to wait for the commands up to this place.
+    awaited: u64,
     in_flight: VecDeque<(u64, Arc<Done>)>,
 }
 
@@ -126,7 +128,7 @@ impl Device {
             shared_pages: SharedPages::default(),
             counters: Counters::default(),
             lanes,
-            queue: Mutex::new(Queue { next_place: 1, in_flight: VecDeque::new() }),
+            queue: Mutex::new(Queue { next_place: 1, awaited: 0, in_flight: VecDeque::new() }),
             max_in_flight,
             lost: AtomicBool::new(false),
         })
@@ -183,7 +185,7 @@ impl Device {
         let place = queue.next_place;
         let event = self.events.take(entered).map_err(|_| Decline::Refused)?;
         let sent = self
-            .send(entered, &queue, &inputs.uploads, plan)
+            .send(entered, &mut queue, &inputs.uploads, plan)
             .and_then(|()| entered.record(&event, &self.lanes.compute));
         if sent.is_err() {
             return Err(self.take_back(entered));
@@ -203,7 +205,7 @@ impl Device {
     fn send(
         &self,
         entered: &Entered<'_>,
-        queue: &MutexGuard<'_, Queue>,
+        queue: &mut Queue,
         uploads: &[Upload],
         plan: &Plan,
     ) -> Result<(), CuError> {
@@ -242,15 +244,19 @@ impl Device {
     fn wait_for_last_use(
         &self,
         entered: &Entered<'_>,
-        queue: &Queue,
+        queue: &mut Queue,
         buffer: &Buffer,
     ) -> Result<(), CuError> {
         let last_use = buffer.last_use();
-        let users = queue.in_flight.iter().rev();
-        match users.filter(|(place, _)| *place <= last_use).map(|(_, done)| done).next() {
-            Some(done) => entered.wait(&self.lanes.upload, &done.event),
-            None => Ok(()),
+        if last_use <= queue.awaited {
+            return Ok(());
         }
+        let mut users = queue.in_flight.iter().rev();
+        if let Some((_, done)) = users.find(|(place, _)| *place <= last_use) {
+            entered.wait(&self.lanes.upload, &done.event)?;
+        }
+        queue.awaited = last_use;
+        Ok(())
     }
 
     /// As [`wait_for_last_use`](Self::wait_for_last_use), without the queue at hand.
@@ -259,7 +265,7 @@ impl Device {
         entered: &Entered<'_>,
         buffer: &Buffer,
     ) -> Result<(), CuError> {
-        self.wait_for_last_use(entered, &held(&self.queue), buffer)
+        self.wait_for_last_use(entered, &mut held(&self.queue), buffer)
     }
 
     /// After the driver refused a part of a command: waits until the parts before it have run, so

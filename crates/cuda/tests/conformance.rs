@@ -11,26 +11,23 @@ use fucina_cuda_driver::control::{Config, Driver, Schedule};
 
 /// Products round operands to f16.
 fn exactness() -> conformance::Config {
-    let mut config = conformance::Config::default();
-    config.operand_rounding = 2.0_f64.powi(-11);
-    config
+    conformance::Config { operand_rounding: 2.0_f64.powi(-11) }
 }
 
 fn conforms(config: Config) {
     let drivers = Mutex::new(Vec::new());
     let report = conformance::run_with(
         &|| {
-            let driver = Driver::start(&library(), config).unwrap();
+            let driver = Driver::start(&library(), config).expect("the simulator starts");
             let mut cuda = CudaConfig::default();
             cuda.library = Some(driver.path().to_owned());
-            let provider = CudaProvider::open(&cuda).unwrap();
-            drivers.lock().unwrap().push(driver);
+            let provider = CudaProvider::open(&cuda).expect("it has a device");
+            drivers.lock().expect("no test has panicked").push(driver);
             Arc::new(provider) as Arc<dyn Provider>
         },
         exactness(),
     );
-    println!("{report}");
-    for driver in drivers.into_inner().unwrap() {
+    for driver in drivers.into_inner().expect("no test has panicked") {
         let left = driver.report();
         assert_eq!(left.violations, 0, "{}", driver.violations());
         assert_eq!(left.leaks(), 0, "{left:?}");

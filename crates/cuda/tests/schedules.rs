@@ -13,16 +13,17 @@ const SMALL: usize = 24;
 
 #[test]
 fn any_legal_order_gives_the_same_results() {
-    for seed in 0..200 {
+    for seed in 0..200_u16 {
         let schedule = match seed % 8 {
             0 => Schedule::Lazy,
             1 => Schedule::CopiesFirst,
             _ => Schedule::Random,
         };
         let capability = if seed % 2 == 0 { 80 } else { 70 };
-        let rig = Rig::new(Config { seed, schedule, capability, ..Config::default() });
+        let rig =
+            Rig::new(Config { seed: u64::from(seed), schedule, capability, ..Config::default() });
         let side = if seed % 8 == 3 { SIDE } else { SMALL };
-        let outcome = program(&*rig.provider, seed as usize, side);
+        let outcome = program(&*rig.provider, usize::from(seed), side);
         assert!(outcome.is_ok(), "seed {seed}: {outcome:?}, {}", rig.driver.violations());
         rig.finish();
     }
@@ -36,7 +37,8 @@ const REDUNDANT: [(&str, u64); 1] = [("cuStreamWaitEvent", 5)];
 /// is late, or on one that copies early.
 #[test]
 fn every_wait_is_needed() {
-    for call in ["cuStreamWaitEvent", "cuEventRecord", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"]
+    for call in
+        ["cuStreamWaitEvent", "cuEventRecord", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"]
     {
         let mut left_out = 0;
         while let Some(shows) = shows_without(call, left_out) {

@@ -67,7 +67,7 @@ fn store<T>(at: *mut T, value: T) -> Result<()> {
 
 /// Handles are numbers that look like addresses.
 fn pointer(handle: u64) -> *mut c_void {
-    ptr::without_provenance_mut(handle as usize)
+    ptr::without_provenance_mut(usize::try_from(handle).unwrap_or(0))
 }
 
 fn number(handle: *mut c_void) -> u64 {
@@ -79,8 +79,7 @@ macro_rules! entry {
     ($($how:ident $name:ident($($arg:ident: $type:ty),*) |$sim:ident| $body:block)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "` of the driver's interface.")]
-            // SAFETY: no other library in the process that opens this one by path defines it for
-            // that handle; the simulator is never linked beside a driver.
+            // No other library defines the name for those who open this one by its path.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "the names are the driver's")]
             extern "C" fn $name($($arg: $type),*) -> Status {
@@ -362,7 +361,9 @@ entry! {
             let (offset, len) = (param.offset as usize, param.size as usize);
             bytes.resize(offset + len, 0);
             // SAFETY: the caller passes one address for each parameter of the kernel.
-            let from = unsafe { params.add(index).read() };
+            let at = unsafe { params.add(index) };
+            // SAFETY: as above.
+            let from = unsafe { at.read() };
             let to = bytes[offset..].as_mut_ptr();
             // SAFETY: each address is that of a value of the parameter's size.
             unsafe { ptr::copy_nonoverlapping(from.cast(), to, len) };
@@ -385,7 +386,6 @@ fn check_geometry(grid: [u32; 3], block: [u32; 3]) -> Result<()> {
 }
 
 /// `cuCtxPushCurrent_v2` of the driver's interface.
-// SAFETY: see the macro above.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the names are the driver's")]
 extern "C" fn cuCtxPushCurrent_v2(context: *mut c_void) -> Status {
@@ -397,7 +397,6 @@ extern "C" fn cuCtxPushCurrent_v2(context: *mut c_void) -> Status {
 }
 
 /// `cuCtxPopCurrent_v2` of the driver's interface.
-// SAFETY: see the macro above.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the names are the driver's")]
 extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> Status {
@@ -410,7 +409,6 @@ extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> Status {
 }
 
 /// `cuGetErrorName` of the driver's interface.
-// SAFETY: see the macro above.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the names are the driver's")]
 extern "C" fn cuGetErrorName(code: Status, name: *mut *const c_char) -> Status {
@@ -425,7 +423,6 @@ extern "C" fn cuGetErrorName(code: Status, name: *mut *const c_char) -> Status {
 /// # Safety
 ///
 /// `config` is a valid configuration, and no object of the driver is in use.
-// SAFETY: the name is this crate's own.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fucina_sim_configure(config: *const Config) {
     // SAFETY: passed on to the caller.
@@ -433,7 +430,6 @@ unsafe extern "C" fn fucina_sim_configure(config: *const Config) {
 }
 
 /// Runs what is queued, and reports.
-// SAFETY: the name is this crate's own.
 #[unsafe(no_mangle)]
 extern "C" fn fucina_sim_report(report: *mut Report) {
     let mut sim = sim();
@@ -458,7 +454,6 @@ extern "C" fn fucina_sim_report(report: *mut Report) {
 /// # Safety
 ///
 /// `name` is a text of `len` bytes.
-// SAFETY: the name is this crate's own.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fucina_sim_calls(name: *const u8, len: usize) -> u64 {
     // SAFETY: passed on to the caller.
@@ -471,7 +466,6 @@ unsafe extern "C" fn fucina_sim_calls(name: *const u8, len: usize) -> u64 {
 /// # Safety
 ///
 /// There is room for `capacity` bytes at `text`.
-// SAFETY: the name is this crate's own.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fucina_sim_violations(text: *mut c_char, capacity: usize) -> usize {
     let list = sim().violations.join("\n");

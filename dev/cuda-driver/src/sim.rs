@@ -250,16 +250,15 @@ impl Sim {
         if runnable.is_empty() {
             return Ok(false);
         }
-        let chosen = runnable[self.random(runnable.len() as u64) as usize];
+        let chosen = usize::try_from(self.random(runnable.len() as u64)).unwrap_or(0);
+        let chosen = runnable[chosen];
         self.run_front(chosen)?;
         Ok(true)
     }
 
     /// Runs one op that the passing of an event waits for, and nothing else.
     fn step_towards(&mut self, event: u64, version: u64) -> Result<bool> {
-        let records = |op: &Op| {
-            matches!(op, Op::Record { event: e, version: v } if *e == event && *v == version)
-        };
+        let records = |op: &Op| matches!(op, Op::Record { event: e, version: v } if *e == event && *v == version);
         let holder = self.streams.iter().find(|(_, stream)| stream.queue.iter().any(records));
         let Some((&stream, queue)) = holder else { return Ok(false) };
         match queue.queue.front() {

@@ -37,9 +37,18 @@ pub(super) fn plan(site: &mut Site<'_, '_>, op: &Attention<'_>) -> Result<(), De
     let kv = if op.k.dtype() == DType::F16 { "f16" } else { "f32" };
     let width = [64, 128, 256].into_iter().find(|&width| d.max(dv) <= width);
     let width = width.ok_or(Decline::UnsupportedShape)?;
-    let (name, tiles, threads) = if rows == 1 {
+    // The kernels for few rows read 16 bytes at a time.
+    let unit = if op.k.dtype() == DType::F16 { 8 } else { 4 };
+    let whole = [&op.q, &op.k, &op.v].iter().enumerate().all(|(index, operand)| {
+        let bytes = operand.dtype().unit().1;
+        let strides = operand.strides();
+        site.input(index).is_multiple_of(16)
+            && strides[..2].iter().all(|stride| (stride * bytes).is_multiple_of(16))
+    });
+    let vectors = whole && d.is_multiple_of(unit) && dv.is_multiple_of(unit);
+    let (name, tiles, threads) = if rows == 1 && vectors {
         (format!("attention_decode_{kv}_d{width}_r1"), 1, 128)
-    } else if rows <= 8 {
+    } else if rows <= 8 && vectors {
         (format!("attention_decode_{kv}_d{width}_r4"), rows.div_ceil(4), 128)
     } else {
         let tile = if width == 256 { 16 } else { 32 };

@@ -192,9 +192,9 @@ impl Tiles<'_> {
 fn height(tiles: &Tiles<'_>, is_sm80: bool, multiprocessors: usize) -> usize {
     let heights: &[usize] = if is_sm80 { &[128, 64, 32, 16] } else { &[64, 32] };
     let columns = tiles.n.div_ceil(TILE_COLS);
-    let longest = tiles.table.map_or(tiles.rows, |groups| {
-        groups.iter().map(std::ops::Range::len).max().unwrap_or(0)
-    });
+    let longest = tiles
+        .table
+        .map_or(tiles.rows, |groups| groups.iter().map(std::ops::Range::len).max().unwrap_or(0));
     let least = heights[heights.len() - 1];
     let fits = |&&height: &&usize| {
         height < 2 * longest.max(least / 2 + 1)
@@ -265,8 +265,7 @@ pub(super) fn tensor(
     if splits == 1 {
         return Ok(());
     }
-    let arguments =
-        Arguments::new().ptr(out).ptr(tiles.out).long(long(plane)).int(int(splits));
+    let arguments = Arguments::new().ptr(out).ptr(tiles.out).long(long(plane)).int(int(splits));
     site.launch(Kernel::new(PACK, "reduce_splits"), [plane.div_ceil(1024), 1, 1], 256, arguments)
 }
 

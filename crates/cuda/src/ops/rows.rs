@@ -45,11 +45,8 @@ pub(super) fn rope(site: &mut Site<'_, '_>, op: &Rope<'_>) -> Result<(), Decline
     let shape = op.x.shape();
     let &[tokens, heads, d] = &*shape else { return Err(Decline::InvalidCall) };
     let half = op.cos.shape()[1];
-    let arguments = Arguments::new()
-        .ptr(site.input(0))
-        .ptr(site.input(1))
-        .ptr(site.input(2))
-        .ptr(site.out);
+    let arguments =
+        Arguments::new().ptr(site.input(0)).ptr(site.input(1)).ptr(site.input(2)).ptr(site.out);
     let strides = [&op.x, &op.cos, &op.sin].into_iter().flat_map(|operand| {
         let strides = operand.strides();
         (0..strides.len()).map(move |axis| long(strides[axis]))

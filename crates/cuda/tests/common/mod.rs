@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod scenario;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use fucina_cuda::{CudaConfig, CudaProvider};
 use fucina_cuda_driver::control::{Config, Driver, Report};
 
 /// The simulator's library, which the build of this test has made.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows where it is");
     let folder = test.parent().expect("a test lies in a folder");
     let path = folder.join("libfucina_cuda_driver.so");
@@ -19,17 +21,17 @@ pub fn library() -> PathBuf {
 }
 
 /// A simulated driver with a provider that uses it.
-pub struct Rig {
-    pub driver: Driver,
-    pub provider: Arc<CudaProvider>,
+pub(crate) struct Rig {
+    pub(crate) driver: Driver,
+    pub(crate) provider: Arc<CudaProvider>,
 }
 
 impl Rig {
-    pub fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         Self::with(config, |_| ())
     }
 
-    pub fn with(config: Config, adjust: impl FnOnce(&mut CudaConfig)) -> Self {
+    pub(crate) fn with(config: Config, adjust: impl FnOnce(&mut CudaConfig)) -> Self {
         let driver = Driver::start(&library(), config).expect("the simulator starts");
         let mut cuda = CudaConfig::default();
         cuda.library = Some(driver.path().to_owned());
@@ -38,12 +40,12 @@ impl Rig {
         Self { driver, provider: Arc::new(provider) }
     }
 
-    pub fn provider(&self) -> Arc<dyn Provider> {
+    pub(crate) fn provider(&self) -> Arc<dyn Provider> {
         Arc::clone(&self.provider) as _
     }
 
     /// Drops the provider. Nothing may be left of it, and no rule may have been broken.
-    pub fn finish(self) -> Report {
+    pub(crate) fn finish(self) -> Report {
         let Self { driver, provider } = self;
         drop(provider);
         let report = driver.report();

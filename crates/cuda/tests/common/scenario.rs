@@ -27,9 +27,7 @@ type Outcome<T> = Result<T, Trouble>;
 
 /// Memory that is poisoned where nobody wrote.
 pub(crate) fn pool() -> Pool {
-    let mut config = PoolConfig::default();
-    config.poison = true;
-    Pool::new(config)
+    Pool::new(PoolConfig { poison: true, ..PoolConfig::default() })
 }
 
 /// A matrix of small integers on the host.
@@ -208,21 +206,18 @@ fn grouped(provider: &dyn Provider, pool: &Pool, seed: usize) -> Outcome<()> {
     let result = run(provider, pool, &Call::GroupedMatMul(call))?;
     let mut values = Vec::new();
     for (expert, ends) in experts.iter().zip(offsets.windows(2)) {
-        let range = ends[0] as usize * K..ends[1] as usize * K;
+        let row = |end: i32| K * usize::try_from(end).expect("positive");
+        let range = row(ends[0])..row(ends[1]);
         let group = Matrix { rows: range.len() / K, cols: K, values: x.values[range].to_vec() };
         values.extend(group.dot_t(expert).values);
     }
     expect(&result, &Matrix { rows, cols: N, values }, "rows of experts")
 }
 
-/// Bits of a small integer as f16.
+/// Bits of an integer from -2 to 2 as f16: sign, and the exponent of 1 or 2.
 fn half_bits(value: f32) -> u16 {
-    match value as i32 {
-        -2 => 0xc000,
-        -1 => 0xbc00,
-        0 => 0,
-        1 => 0x3c00,
-        2 => 0x4000,
-        other => panic!("{other} is not among the test's numbers"),
-    }
+    let sign = if value < 0.0 { 0x8000 } else { 0 };
+    let magnitude = value.abs();
+    let exponent = if magnitude > 1.5 { 0x4000 } else { 0x3c00 };
+    if magnitude < 0.5 { 0 } else { sign | exponent }
 }
