@@ -39,9 +39,10 @@ pub fn default_providers(config: &Config) -> Result<Vec<Found>, ConfigError> {
 fn cuda() -> Result<Found, ConfigError> {
     use fucina_cuda::{CudaConfig, CudaProvider, WrongVariable};
 
-    let config = CudaConfig::from_env().map_err(|WrongVariable { name, value, expected, .. }| {
-        ConfigError { name, value, expected }
-    })?;
+    let config =
+        CudaConfig::from_env().map_err(|WrongVariable { name, value, expected, .. }| {
+            ConfigError { name, value, expected }
+        })?;
     let provider = CudaProvider::open(&config)
         .map(|provider| Arc::new(provider) as Arc<dyn Provider>)
         .map_err(|why| why.to_string());
