@@ -111,7 +111,7 @@ DEVICE void attention(const AttentionArgs& args) {
         copy_async_commit();
 
         float score[NS][4] = {};
-#pragma unroll(D == 256 ? 2 : D / 16)
+#pragma unroll(D == 256 ? 1 : D / 16)
         for (int step = 0; step < D / 16; step++) {
             u32 a[4];
             ldmatrix_x4(a, chunk_at<D>(q_tile, a_row, 2 * step + a_chunk));

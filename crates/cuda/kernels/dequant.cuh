@@ -8,8 +8,10 @@
 // the loaders use no wider access than that allows and touch no byte outside the row, except bytes of
 // the two before its first one that share their 32-bit word.
 //
-// `decode<EXACT>` multiplies by `scale`, a power of two. Without EXACT a product and a sum may be fused;
-// with it, results are those of the reference decoder bit by bit.
+// A run of a block format is 16 unsigned bytes (`quants`), and an element of it `factor * (byte - ZERO)`, or
+// `factor * byte - min` where AFFINE. `decode<F, EXACT>` multiplies by `scale`, a power of two. Without
+// EXACT a product and a difference may be fused; with it, results are those of the reference decoder
+// bit by bit.
 #ifndef FUCINA_DEQUANT_CUH
 #define FUCINA_DEQUANT_CUH
 
@@ -51,12 +53,6 @@ static const float BIAS = 8388608.0f;
 
 DEVICE float small_to_f32(u32 n) { return __uint_as_float(0x4b000000u | n) - BIAS; }
 
-// `factor * (byte - zero)` for the 16 bytes of `q`.
-DEVICE void scaled_bytes(float (&w)[RUN], const u32 (&q)[4], float factor, float zero) {
-#pragma unroll
-    for (int i = 0; i < RUN; i++) w[i] = factor * (byte_plus(q[i / 4], i % 4) - (BIAS + zero));
-}
-
 template <bool EXACT>
 DEVICE float scale_minus(float factor, float q, float min) {
     return EXACT ? __fsub_rn(__fmul_rn(factor, q), min) : fmaf(factor, q, -min);
@@ -70,16 +66,28 @@ DEVICE void scale_min(const u32 (&head)[4], int g, u32& scale, u32& min) {
     min = g < 4 ? b & 63u : (c >> 4 & 15u) | (b >> 2 & 48u);
 }
 
-// Factor and minimum of group `g` as f32.
-DEVICE void factor_min(const u32 (&head)[4], int g, float scale, float& factor, float& min) {
+// Factor and minimum of an element.
+struct Factors {
+    float factor, min;
+};
+
+DEVICE Factors group_factors(const u32 (&head)[4], int g, float scale) {
     u32 s, m;
     scale_min(head, g, s, m);
-    factor = f16_to_f32((u16)head[0]) * scale * small_to_f32(s);
-    min = f16_to_f32((u16)(head[0] >> 16)) * scale * small_to_f32(m);
+    Factors f;
+    f.factor = f16_to_f32((u16)head[0]) * scale * small_to_f32(s);
+    f.min = f16_to_f32((u16)(head[0] >> 16)) * scale * small_to_f32(m);
+    return f;
+}
+
+DEVICE Factors one_factor(u16 d, float scale) {
+    Factors f = {f16_to_f32(d) * scale, 0.0f};
+    return f;
 }
 
 struct Q4_K {
-    static const int ELEMS = Q4_K_ELEMS, BYTES = Q4_K_BYTES;
+    static const int ELEMS = Q4_K_ELEMS, BYTES = Q4_K_BYTES, ZERO = 0;
+    static const bool AFFINE = true;
     struct Raw {
         u32 head[4], q[4];
     };
@@ -89,22 +97,18 @@ struct Q4_K {
         load_quad(r.head, block);
         load_quad(r.q, block + 16 + 32 * (slab % 4) + 16 * u);
     }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int slab, int, int run, float scale) {
-        float factor, min;
-        factor_min(r.head, 2 * (slab % 4) + run, scale, factor, min);
+    static DEVICE void quants(u32 (&q)[4], const Raw& r, int, int run) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const u32 nibbles = r.q[j] >> 4 * run & 0x0f0f0f0fu;
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                w[4 * j + i] = scale_minus<EXACT>(factor, byte_plus(nibbles, i) - BIAS, min);
-        }
+        for (int j = 0; j < 4; j++) q[j] = r.q[j] >> 4 * run & 0x0f0f0f0fu;
+    }
+    static DEVICE Factors factors(const Raw& r, int slab, int run, float scale) {
+        return group_factors(r.head, 2 * (slab % 4) + run, scale);
     }
 };
 
 struct Q5_K {
-    static const int ELEMS = Q5_K_ELEMS, BYTES = Q5_K_BYTES;
+    static const int ELEMS = Q5_K_ELEMS, BYTES = Q5_K_BYTES, ZERO = 0;
+    static const bool AFFINE = true;
     struct Raw {
         u32 head[4], h[4], q[4];
     };
@@ -115,23 +119,20 @@ struct Q5_K {
         load_quad(r.h, block + 16 + 16 * u);
         load_quad(r.q, block + 48 + 32 * (slab % 4) + 16 * u);
     }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int slab, int, int run, float scale) {
+    static DEVICE void quants(u32 (&q)[4], const Raw& r, int slab, int run) {
         const int g = 2 * (slab % 4) + run;
-        float factor, min;
-        factor_min(r.head, g, scale, factor, min);
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const u32 q = (r.q[j] >> 4 * run & 0x0f0f0f0fu) | (r.h[j] >> g & 0x01010101u) << 4;
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                w[4 * j + i] = scale_minus<EXACT>(factor, byte_plus(q, i) - BIAS, min);
-        }
+        for (int j = 0; j < 4; j++)
+            q[j] = (r.q[j] >> 4 * run & 0x0f0f0f0fu) | (r.h[j] >> g & 0x01010101u) << 4;
+    }
+    static DEVICE Factors factors(const Raw& r, int slab, int run, float scale) {
+        return group_factors(r.head, 2 * (slab % 4) + run, scale);
     }
 };
 
 struct Q6_K {
-    static const int ELEMS = Q6_K_ELEMS, BYTES = Q6_K_BYTES;
+    static const int ELEMS = Q6_K_ELEMS, BYTES = Q6_K_BYTES, ZERO = 32;
+    static const bool AFFINE = false;
     struct Raw {
         u32 l0[4], l1[4], h[4];
         i8 s0, s1;
@@ -148,22 +149,24 @@ struct Q6_K {
         r.s1 = *(const i8*)(block + 192 + 4 * (slab % 4) + 2 + u);
         r.d = *(const u16*)(block + 208);
     }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int slab, int, int run, float scale) {
+    static DEVICE void quants(u32 (&q)[4], const Raw& r, int slab, int run) {
         const int high = slab % 2;
-        const float factor = f16_to_f32(r.d) * scale * (float)(run ? r.s1 : r.s0);
-        u32 q[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const u32 low = (run ? r.l1[j] : r.l0[j]) >> 4 * high & 0x0f0f0f0fu;
             q[j] = low | (r.h[j] >> (4 * high + 2 * run) & 0x03030303u) << 4;
         }
-        scaled_bytes(w, q, factor, 32.0f);
+    }
+    static DEVICE Factors factors(const Raw& r, int, int run, float scale) {
+        Factors f = one_factor(r.d, scale);
+        f.factor *= (float)(run ? r.s1 : r.s0);
+        return f;
     }
 };
 
 struct Q8_0 {
-    static const int ELEMS = Q8_0_ELEMS, BYTES = Q8_0_BYTES;
+    static const int ELEMS = Q8_0_ELEMS, BYTES = Q8_0_BYTES, ZERO = 128;
+    static const bool AFFINE = false;
     struct Raw {
         u32 q[8];
         u16 d;
@@ -174,17 +177,16 @@ struct Q8_0 {
         r.d = *(const u16*)block;
         load_words(r.q, block + 2);
     }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int, int, int run, float scale) {
-        u32 q[4];
+    static DEVICE void quants(u32 (&q)[4], const Raw& r, int, int run) {
 #pragma unroll
         for (int j = 0; j < 4; j++) q[j] = r.q[4 * run + j] ^ 0x80808080u;
-        scaled_bytes(w, q, f16_to_f32(r.d) * scale, 128.0f);
     }
+    static DEVICE Factors factors(const Raw& r, int, int, float scale) { return one_factor(r.d, scale); }
 };
 
 struct Q4_0 {
-    static const int ELEMS = Q4_0_ELEMS, BYTES = Q4_0_BYTES;
+    static const int ELEMS = Q4_0_ELEMS, BYTES = Q4_0_BYTES, ZERO = 8;
+    static const bool AFFINE = false;
     struct Raw {
         u32 q[4];
         u16 d;
@@ -195,20 +197,19 @@ struct Q4_0 {
         r.d = *(const u16*)block;
         load_words(r.q, block + 2);
     }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int, int, int run, float scale) {
-        u32 q[4];
+    static DEVICE void quants(u32 (&q)[4], const Raw& r, int, int run) {
 #pragma unroll
         for (int j = 0; j < 4; j++) q[j] = r.q[j] >> 4 * run & 0x0f0f0f0fu;
-        scaled_bytes(w, q, f16_to_f32(r.d) * scale, 8.0f);
     }
+    static DEVICE Factors factors(const Raw& r, int, int, float scale) { return one_factor(r.d, scale); }
 };
 
 // The four bits of `bits` as the bits 4 of four bytes.
 DEVICE u32 fifth_bits(u32 bits) { return ((bits & 15u) * 0x00204081u & 0x01010101u) << 4; }
 
 struct Q5_0 {
-    static const int ELEMS = Q5_0_ELEMS, BYTES = Q5_0_BYTES;
+    static const int ELEMS = Q5_0_ELEMS, BYTES = Q5_0_BYTES, ZERO = 16;
+    static const bool AFFINE = false;
     struct Raw {
         u32 q[4], h;
         u16 d;
@@ -220,18 +221,17 @@ struct Q5_0 {
         r.h = pack_halves(*(const u16*)(block + 2), *(const u16*)(block + 4));
         load_words(r.q, block + 6);
     }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int, int, int run, float scale) {
-        u32 q[4];
+    static DEVICE void quants(u32 (&q)[4], const Raw& r, int, int run) {
 #pragma unroll
         for (int j = 0; j < 4; j++)
             q[j] = (r.q[j] >> 4 * run & 0x0f0f0f0fu) | fifth_bits(r.h >> (16 * run + 4 * j));
-        scaled_bytes(w, q, f16_to_f32(r.d) * scale, 16.0f);
     }
+    static DEVICE Factors factors(const Raw& r, int, int, float scale) { return one_factor(r.d, scale); }
 };
 
 struct TQ2_0 {
-    static const int ELEMS = TQ2_0_ELEMS, BYTES = TQ2_0_BYTES;
+    static const int ELEMS = TQ2_0_ELEMS, BYTES = TQ2_0_BYTES, ZERO = 1;
+    static const bool AFFINE = false;
     struct Raw {
         u32 q[4];
         u16 d;
@@ -242,14 +242,26 @@ struct TQ2_0 {
         load_words(r.q, block + 32 * (slab % 4 / 2) + 16 * u);
         r.d = *(const u16*)(block + 64);
     }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int slab, int, int run, float scale) {
-        u32 q[4];
+    static DEVICE void quants(u32 (&q)[4], const Raw& r, int slab, int run) {
 #pragma unroll
         for (int j = 0; j < 4; j++) q[j] = r.q[j] >> (4 * (slab % 2) + 2 * run) & 0x03030303u;
-        scaled_bytes(w, q, f16_to_f32(r.d) * scale, 1.0f);
     }
+    static DEVICE Factors factors(const Raw& r, int, int, float scale) { return one_factor(r.d, scale); }
 };
+
+// Run `run` of a unit, times `scale`.
+template <class F, bool EXACT>
+DEVICE void decode_run(float (&w)[RUN], const typename F::Raw& raw, int slab, int run, float scale, F) {
+    u32 q[4];
+    F::quants(q, raw, slab, run);
+    const Factors f = F::factors(raw, slab, run, scale);
+#pragma unroll
+    for (int i = 0; i < RUN; i++) {
+        const float byte = byte_plus(q[i / 4], i % 4);
+        w[i] = F::AFFINE ? scale_minus<EXACT>(f.factor, byte - BIAS, f.min)
+                         : f.factor * (byte - (BIAS + F::ZERO));
+    }
+}
 
 // Rows of 16-bit floats of any length; `k` bounds the last unit.
 template <bool BRAIN>
@@ -281,18 +293,44 @@ struct Half {
             r.q[j] = pack_halves(low, high);
         }
     }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int, int, int run, float scale) {
-#pragma unroll
-        for (int i = 0; i < RUN; i++) {
-            const u16 h = (u16)(r.q[8 * run + i / 2] >> 16 * (i % 2));
-            w[i] = (BRAIN ? bf16_to_f32(h) : f16_to_f32(h)) * scale;
-        }
-    }
 };
+
+template <class F, bool EXACT, bool BRAIN>
+DEVICE void decode_run(float (&w)[RUN], const typename F::Raw& raw, int, int run, float scale, Half<BRAIN>) {
+#pragma unroll
+    for (int i = 0; i < RUN; i++) {
+        const u16 h = (u16)(raw.q[8 * run + i / 2] >> 16 * (i % 2));
+        w[i] = (BRAIN ? bf16_to_f32(h) : f16_to_f32(h)) * scale;
+    }
+}
 
 typedef Half<false> F16;
 typedef Half<true> BF16;
+
+// Rows of f32 at multiples of 4 bytes.
+struct F32 {
+    static const int ELEMS = 1, BYTES = 4;
+    struct Raw {
+        float x[UNIT];
+    };
+    static DEVICE int pos(int u, int run) { return 32 * u + 16 * run; }
+    static DEVICE void load(Raw& r, const u8* row, int slab, int u, int k) {
+        const int first = SLAB * slab + UNIT * u;
+#pragma unroll
+        for (int i = 0; i < UNIT; i++) r.x[i] = first + i < k ? ((const float*)row)[first + i] : 0.0f;
+    }
+};
+
+template <class F, bool EXACT>
+DEVICE void decode_run(float (&w)[RUN], const F32::Raw& raw, int, int run, float scale, F32) {
+#pragma unroll
+    for (int i = 0; i < RUN; i++) w[i] = raw.x[16 * run + i] * scale;
+}
+
+template <class F, bool EXACT>
+DEVICE void decode(float (&w)[RUN], const typename F::Raw& raw, int slab, int run, float scale) {
+    decode_run<F, EXACT>(w, raw, slab, run, scale, F());
+}
 
 // `load`, or a unit of zeros past the end of the row: a row of 32-element blocks may end there.
 template <class F>

@@ -14,6 +14,10 @@
 #include "gemm.cuh"
 
 static const int BN = 64;
+
+// Plain f32 has no place on tensor cores: for it only the fallback is compiled.
+#ifndef SCALAR_ONLY
+
 static const int LD = SLAB + 8;
 static const int THREADS = 128;
 
@@ -22,7 +26,7 @@ DEVICE void store_unit(u16* w_tile, const typename F::Raw& raw, int slab, int u,
 #pragma unroll
     for (int run = 0; run < 2; run++) {
         float w[RUN];
-        F::template decode<false>(w, raw, slab, u, run, scale);
+        decode<F, false>(w, raw, slab, run, scale);
         uint4* to = (uint4*)(w_tile + col * LD + F::pos(u, run));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -122,6 +126,8 @@ DEVICE void gemm(const GemmArgs& args) {
 GEMM(32, 1)
 GEMM(64, 2)
 
+#endif
+
 // Tiles are stored with k as the slow axis, rows of 68 floats. Thread (i, j) of 16 x 16 owns rows
 // 4i..4i+3 and columns 4j..4j+3.
 extern "C" __global__ void __launch_bounds__(256)
@@ -147,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int run = 0; run < 2; run++) {
                 float w[RUN];
-                FORMAT::decode<false>(w, raw, slab, u, run, 1.0f);
+                decode<FORMAT, false>(w, raw, slab, run, 1.0f);
 #pragma unroll
                 for (int e = 0; e < RUN; e++) w_tile[(FORMAT::pos(u, run) + e) * TILE_LD + line] = w[e];
             }

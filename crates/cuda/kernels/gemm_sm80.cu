@@ -26,7 +26,7 @@ DEVICE void store_unit(u32 base, const typename F::Raw& raw, int slab, int u, in
 #pragma unroll
     for (int run = 0; run < 2; run++) {
         float w[RUN];
-        F::template decode<false>(w, raw, slab, u, run, scale);
+        decode<F, false>(w, raw, slab, run, scale);
         u32 h[RUN / 2];
 #pragma unroll
         for (int i = 0; i < RUN / 2; i++) h[i] = f32x2_to_f16x2(w[2 * i], w[2 * i + 1]);

@@ -3,7 +3,9 @@
 // rms_norm, softmax: grid (rows); 256 threads; 64 bytes of shared memory. One block for each row. Sums
 //   are added in an order that depends on `d` only.
 // rope_interleaved, rope_halves: grid (ceil(pairs / 256), tokens), where a token has
-//   heads * (d - r/2) pairs: r/2 that turn and d - r single elements that are copied, for each head.
+//   heads * (d - r/2) tasks: r/2 that turn and d - r single elements that are copied, for each head.
+// combine: out[t, i] = sum over j of weights[t, j] * x[ids[t, j], i], in the order of j. Grid
+//   (ceil(d / 256), tokens), 256 threads.
 
 #include "intrinsics.cuh"
 
@@ -117,3 +119,26 @@ DEVICE void rope(const RopeArgs& args) {
 
 extern "C" __global__ void __launch_bounds__(256) rope_interleaved(const RopeArgs args) { rope<true>(args); }
 extern "C" __global__ void __launch_bounds__(256) rope_halves(const RopeArgs args) { rope<false>(args); }
+
+struct CombineArgs {
+    const float* x;        // [rows, d]
+    const float* weights;  // [tokens, used]
+    const int* ids;        // [tokens, used], dense; rows of x
+    float* out;            // [tokens, d]
+    i64 x_strides[2];
+    i64 weight_strides[2];
+    int used, d;
+};
+
+extern "C" __global__ void __launch_bounds__(256) combine(const CombineArgs args) {
+    const int i = blockIdx.x * 256 + threadIdx.x;
+    const i64 token = blockIdx.y;
+    if (i >= args.d) return;
+    float sum = 0.0f;
+    for (int j = 0; j < args.used; j++) {
+        const float weight = args.weights[token * args.weight_strides[0] + j * args.weight_strides[1]];
+        const i64 row = args.ids[token * args.used + j];
+        sum = fmaf(weight, args.x[row * args.x_strides[0] + i * args.x_strides[1]], sum);
+    }
+    args.out[token * args.d + i] = sum;
+}

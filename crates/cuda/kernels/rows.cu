@@ -8,24 +8,6 @@
 
 #include "dequant.cuh"
 
-struct F32 {
-    static const int ELEMS = 1, BYTES = 4;
-    struct Raw {
-        float x[UNIT];
-    };
-    static DEVICE int pos(int u, int run) { return 32 * u + 16 * run; }
-    static DEVICE void load(Raw& r, const u8* row, int slab, int u, int k) {
-        const int first = SLAB * slab + UNIT * u;
-#pragma unroll
-        for (int i = 0; i < UNIT; i++) r.x[i] = first + i < k ? ((const float*)row)[first + i] : 0.0f;
-    }
-    template <bool EXACT>
-    static DEVICE void decode(float (&w)[RUN], const Raw& r, int, int, int run, float scale) {
-#pragma unroll
-        for (int i = 0; i < RUN; i++) w[i] = r.x[16 * run + i] * scale;
-    }
-};
-
 struct RowsArgs {
     const u8* table;
     const int* ids;  // [tokens]
@@ -46,7 +28,7 @@ DEVICE void rows(const RowsArgs& args) {
 #pragma unroll
     for (int run = 0; run < 2; run++) {
         float w[RUN];
-        F::template decode<true>(w, raw, slab, u, run, 1.0f);
+        decode<F, true>(w, raw, slab, run, 1.0f);
         const int first = SLAB * slab + F::pos(u, run);
         if (args.d % 4 == 0) {
 #pragma unroll
@@ -81,7 +63,7 @@ DEVICE void weight_max(const WeightMaxArgs& args) {
 #pragma unroll
         for (int run = 0; run < 2; run++) {
             float w[RUN];
-            F::template decode<true>(w, raw, slab, u, run, 1.0f);
+            decode<F, true>(w, raw, slab, run, 1.0f);
 #pragma unroll
             for (int e = 0; e < RUN; e++) largest = max(largest, finite_magnitude_bits(w[e]));
         }

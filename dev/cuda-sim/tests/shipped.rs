@@ -16,6 +16,12 @@
     reason = "tests panic when something is wrong, and sizes are small"
 )]
 
+#[path = "shipped/attention.rs"]
+mod attention;
+#[path = "shipped/dense.rs"]
+mod dense;
+#[path = "shipped/elements.rs"]
+mod elements;
 #[path = "shipped/gpu.rs"]
 mod gpu;
 #[path = "shipped/quant.rs"]

@@ -89,10 +89,15 @@ fn build(quick: bool) -> Result<()> {
         }
         modules = old;
     }
+    // Before the compiler reads them: a source that is edited meanwhile makes the file outdated.
+    let lines: Vec<String> = modules
+        .iter()
+        .map(|module| module.first_line(tools::COMPILER_NAME))
+        .collect::<Result<_>>()?;
     let results = compile(&modules)?;
     ensure!(results.len() == modules.len(), "the compiler answered {} jobs", results.len());
     let mut failed = 0;
-    for (module, result) in modules.iter().zip(&results) {
+    for ((module, line), result) in modules.iter().zip(lines).zip(&results) {
         let log = result["log"].as_str().unwrap_or_default().trim();
         let Some(ptx) = result["ptx"].as_str() else {
             eprintln!("ptx: {}:\n{log}", module.name);
@@ -103,7 +108,6 @@ fn build(quick: bool) -> Result<()> {
         if !log.is_empty() {
             println!("ptx: {}: {log}", module.name);
         }
-        let line = module.first_line(tools::COMPILER_NAME)?;
         std::fs::write(module.path(), format!("{line}\n{}", shorten(ptx)))?;
     }
     if failed > 0 {

@@ -64,6 +64,10 @@ impl Params {
     pub(crate) fn ints(self, values: &[usize]) -> Self {
         values.iter().fold(self, |params, &value| params.int(value))
     }
+
+    pub(crate) fn float(self, value: f32) -> Self {
+        self.put(value.to_le_bytes())
+    }
 }
 
 /// Grid, threads of a block, and bytes of dynamic shared memory.

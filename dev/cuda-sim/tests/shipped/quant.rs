@@ -248,6 +248,35 @@ fn scalar_products_are_right(dtype: DType) {
     }
 }
 
+/// Experts in f32, which only the fallback takes.
+#[test]
+fn grouped_products_in_f32_are_right() {
+    let mut rng = Rng::new(31);
+    let (n, k, counts) = (37, 70, [3, 0, 65, 1]);
+    let weights = Weights::random(DType::F32, counts.len() * n, k, &mut rng);
+    let x = activations(9, k, &mut rng);
+    let (mut tiles, mut experts) = (Vec::new(), Vec::new());
+    for (expert, &count) in counts.iter().enumerate() {
+        for tile in 0..usize::div_ceil(count, 64) {
+            tiles.extend([expert, experts.len(), count, tile].map(|v| v as i32));
+        }
+        experts.extend(std::iter::repeat_n(expert, count));
+    }
+    let ids: Vec<i32> = (0..experts.len()).map(|row| (row * 5 % 9) as i32).collect();
+    let rows = experts.len();
+    let gpu = Gpu::new(1);
+    let (device_x, device_w) = (gpu.upload_f32(&x), gpu.upload(&weights.bytes));
+    let out = gpu.floats(rows * n);
+    let params = Params::new().buffer(&device_x).null().buffer(&device_w).null().buffer(&out);
+    let params = params.buffer(&gpu.upload_i32(&tiles)).buffer(&gpu.upload_i32(&ids));
+    let params = params.longs(&[4 * k, 4 * n * k, rows * n]).ints(&[rows, n, k, k]);
+    let kernels = Kernels::load("gemm_f32.sm70");
+    let shape = ([tiles.len() / 4, n.div_ceil(64), 1], 256, 0);
+    gpu.launch(&kernels, "gemm_f32_scalar", shape, &params);
+    let source = |row: usize| (ids[row] as usize, experts[row]);
+    check_f32(&read_f32(&out, rows * n), &x, &weights, n, source, "grouped f32");
+}
+
 /// Nothing is rounded but the decoded weights (three operations at most) and the f32 sums.
 fn check_f32(
     out: &[f32],

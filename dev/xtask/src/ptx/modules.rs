@@ -114,6 +114,9 @@ pub(super) fn modules() -> Vec<Module> {
             modules.push(Module::new(&format!("{name}_{lower}"), source, chip, defines));
         }
     }
+    // Tensor cores have no f32: only the fallback is compiled for it.
+    let scalar = ["FORMAT=F32", "FORMAT_NAME=f32", "SCALAR_ONLY"].map(str::to_owned);
+    modules.push(Module::new("gemm_f32", "gemm_sm70", 70, scalar.to_vec()));
     modules.sort_by(|a, b| a.name.cmp(&b.name));
     modules
 }
