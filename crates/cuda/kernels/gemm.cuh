@@ -39,8 +39,9 @@ struct Work {
     int slab, slab_end;
 };
 
-template <int BM, int BN>
-DEVICE Work work_of(const GemmArgs& args) {
+// `Args` is GemmArgs or GemmI8Args.
+template <int BM, int BN, class Args>
+DEVICE Work work_of(const Args& args) {
     Tile tile = {0, 0, args.m, (int)blockIdx.x};
     if (args.tiles) tile = args.tiles[blockIdx.x];
     Work work;
@@ -55,13 +56,15 @@ DEVICE Work work_of(const GemmArgs& args) {
 }
 
 // Packed row of row `r` of the tile. Rows past the end repeat the last one: their sums are dropped.
-DEVICE i64 packed_row(const GemmArgs& args, const Work& work, int r) {
+template <class Args>
+DEVICE i64 packed_row(const Args& args, const Work& work, int r) {
     const int row = work.first + min(r, work.rows - 1);
     return args.row_ids ? args.row_ids[row] : row;
 }
 
 // Column `c` of the tile as a row of weights; columns past the end repeat the last one.
-DEVICE const u8* weight_row(const GemmArgs& args, const Work& work, int c) {
+template <class Args>
+DEVICE const u8* weight_row(const Args& args, const Work& work, int c) {
     const int col = min(work.col + c, args.n - 1);
     return args.w + work.expert * args.w_expert_bytes + col * args.w_row_bytes;
 }

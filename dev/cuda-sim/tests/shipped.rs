@@ -24,6 +24,8 @@ mod dense;
 mod elements;
 #[path = "shipped/gpu.rs"]
 mod gpu;
+#[path = "shipped/int8.rs"]
+mod int8;
 #[path = "shipped/quant.rs"]
 mod quant;
 #[path = "shipped/rows.rs"]

@@ -31,16 +31,35 @@ const PLAIN: &[(&str, &str, u32)] = &[
     ("matmul", "matmul", 70),
     ("norm", "norm", 70),
     ("pack", "pack", 70),
+    ("quantize", "quantize", 70),
     ("rows", "rows", 70),
 ];
 
-/// Sources that are compiled once for each format: name of the module, source, oldest chip, and
-/// whether there is one for f16 and bf16, too.
-const PER_FORMAT: &[(&str, &str, u32, bool)] = &[
-    ("gemm", "gemm_sm70", 70, true),
-    ("gemm", "gemm_sm80", 80, true),
-    ("gemv", "gemv", 70, false),
+/// Modules that there are for each block format.
+const PER_FORMAT: &[PerFormat] = &[
+    PerFormat { name: "gemm", source: "gemm_sm70", chip: 70, floats: true, define: None },
+    PerFormat { name: "gemm", source: "gemm_sm80", chip: 80, floats: true, define: None },
+    PerFormat { name: "gemv", source: "gemv", chip: 70, floats: false, define: None },
+    PerFormat { name: "gemm_i8", source: "gemm_i8", chip: 70, floats: false, define: None },
+    PerFormat {
+        name: "gemm_i8",
+        source: "gemm_i8",
+        chip: 80,
+        floats: false,
+        define: Some("TENSOR_CORES"),
+    },
+    PerFormat { name: "gemv_i8", source: "gemv_i8", chip: 70, floats: false, define: None },
 ];
+
+struct PerFormat {
+    name: &'static str,
+    source: &'static str,
+    /// The oldest chip.
+    chip: u32,
+    /// There is one for f16 and bf16, too.
+    floats: bool,
+    define: Option<&'static str>,
+}
 
 /// One committed file.
 pub(super) struct Module {
@@ -106,12 +125,13 @@ pub(super) fn modules() -> Vec<Module> {
         .iter()
         .map(|&(name, source, chip)| Module::new(name, source, chip, Vec::new()))
         .collect();
-    for &(name, source, chip, floats) in PER_FORMAT {
-        let floats: &[DType] = if floats { &[DType::F16, DType::BF16] } else { &[] };
+    for PerFormat { name, source, chip, floats, define } in PER_FORMAT {
+        let floats: &[DType] = if *floats { &[DType::F16, DType::BF16] } else { &[] };
         for dtype in BLOCK_FORMATS.iter().chain(floats) {
             let lower = dtype.name().to_lowercase();
-            let defines = vec![format!("FORMAT={dtype}"), format!("FORMAT_NAME={lower}")];
-            modules.push(Module::new(&format!("{name}_{lower}"), source, chip, defines));
+            let mut defines = vec![format!("FORMAT={dtype}"), format!("FORMAT_NAME={lower}")];
+            defines.extend(define.map(str::to_owned));
+            modules.push(Module::new(&format!("{name}_{lower}"), source, *chip, defines));
         }
     }
     // Tensor cores have no f32: only the fallback is compiled for it.
