@@ -13,19 +13,40 @@
 use fucina_cuda_sim::exec::{DeviceMemory, Launch, Options, Stats, launch};
 use fucina_cuda_sim::ptx::Module;
 
-const TEXT: &str = include_str!("../tests/data/smoke.ptx");
+const SMOKE: &str = include_str!("../tests/data/smoke.ptx");
+const KERNELS: &str = include_str!("../tests/data/kernels.ptx");
 
 struct Case {
+    text: &'static str,
     name: &'static str,
     grid: [u32; 3],
     block: [u32; 3],
     ints: &'static [u32],
 }
 
-const CASES: [Case; 3] = [
-    Case { name: "gemm_f32", grid: [16, 16, 1], block: [16, 16, 1], ints: &[256, 256, 256] },
-    Case { name: "gemm_wmma", grid: [4, 16, 1], block: [128, 1, 1], ints: &[256, 256, 256] },
-    Case { name: "gemv_h2", grid: [64, 1, 1], block: [128, 1, 1], ints: &[256, 2048] },
+const CASES: [Case; 4] = [
+    Case {
+        text: SMOKE,
+        name: "gemm_f32",
+        grid: [16, 16, 1],
+        block: [16, 16, 1],
+        ints: &[256, 256, 256],
+    },
+    Case {
+        text: SMOKE,
+        name: "gemm_wmma",
+        grid: [4, 16, 1],
+        block: [128, 1, 1],
+        ints: &[256, 256, 256],
+    },
+    Case { text: SMOKE, name: "gemv_h2", grid: [64, 1, 1], block: [128, 1, 1], ints: &[256, 2048] },
+    Case {
+        text: KERNELS,
+        name: "gemm_mma",
+        grid: [8, 8, 1],
+        block: [64, 1, 1],
+        ints: &[256, 256, 256],
+    },
 ];
 
 /// Seconds that this thread has run, as the kernel counts them: other load does not matter.
@@ -35,7 +56,8 @@ fn cpu_seconds() -> f64 {
     nanoseconds / 1e9
 }
 
-fn run(module: &Module, case: &Case) -> (Stats, f64) {
+fn run(case: &Case) -> (Stats, f64) {
+    let module = Module::parse(case.text).unwrap();
     let memory = DeviceMemory::new(1 << 30);
     let mut params = Vec::new();
     for _ in 0..3 {
@@ -46,13 +68,14 @@ fn run(module: &Module, case: &Case) -> (Stats, f64) {
     for int in case.ints {
         params.extend(int.to_le_bytes());
     }
+    let variables = vec![0; module.variables().len()];
     let launched = Launch {
         function: module.function(case.name).unwrap(),
         grid: case.grid,
         block: case.block,
         dynamic_shared: 0,
         params: &params,
-        variables: &[],
+        variables: &variables,
     };
     let options = Options { threads: 1, ..Options::default() };
     let mut best = f64::INFINITY;
@@ -66,16 +89,16 @@ fn run(module: &Module, case: &Case) -> (Stats, f64) {
 }
 
 fn main() {
-    let module = Module::parse(TEXT).unwrap();
     for case in &CASES {
-        let (stats, seconds) = run(&module, case);
+        let (stats, seconds) = run(case);
         #[allow(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
         let rate = stats.thread_instructions as f64 / seconds / 1e6;
         println!(
-            "{:10} {:8.1} ms, {rate:6.0} M thread instructions/s ({} warp instructions)",
+            "{:10} {:8.1} ms, {rate:6.0} M thread instructions/s ({} warp instructions, {} mma)",
             case.name,
             seconds * 1e3,
-            stats.warp_instructions
+            stats.warp_instructions,
+            stats.mma
         );
     }
 }

@@ -256,6 +256,46 @@ fn dot_products_of_bytes() {
 }
 
 #[test]
+fn parts_of_words() {
+    let bytes = |a: u32, b: u32, f: fn(u8, u8) -> u8| -> [u8; 4] {
+        std::array::from_fn(|i| f((a >> (8 * i)) as u8, (b >> (8 * i)) as u8))
+    };
+    let apart = |x: u8, y: u8| (i32::from(x) - i32::from(y)).unsigned_abs() as u8;
+    let apart_signed =
+        |x: u8, y: u8| (i32::from(x as i8) - i32::from(y as i8)).unsigned_abs() as u8;
+    words("vabsdiff4.u32.u32.u32 %o, %a0, %a1, %a2;", |a, b, _| {
+        u32::from_le_bytes(bytes(a, b, apart))
+    });
+    words("vabsdiff4.u32.s32.s32 %o, %a0, %a1, %a2;", |a, b, _| {
+        u32::from_le_bytes(bytes(a, b, apart_signed))
+    });
+    words("vabsdiff4.u32.u32.u32.add %o, %a0, %a1, %a2;", |a, b, c| {
+        bytes(a, b, apart).iter().fold(c, |sum, part| sum.wrapping_add(u32::from(*part)))
+    });
+    words("add.u16x2 %o, %a0, %a1;", |a, b, _| {
+        (a.wrapping_add(b) & 0xffff) | ((a >> 16).wrapping_add(b >> 16) << 16)
+    });
+    words("max.s16x2 %o, %a0, %a1;", |a, b, _| {
+        let high = (a as i32 >> 16).max(b as i32 >> 16) as u32;
+        u32::from((a as i16).max(b as i16) as u16) | high << 16
+    });
+    for nth in [0, 1, 2, 5, -1, -3] {
+        for base in [0, 3, 17, 31] {
+            words(&format!("fns.b32 %o, %a0, {base}, {nth};"), |a, _, _| {
+                let up: Vec<u32> = (base..32).filter(|i| a >> i & 1 == 1).collect();
+                let down: Vec<u32> = (0..=base).rev().filter(|i| a >> i & 1 == 1).collect();
+                let found = match nth {
+                    0 => up.first().filter(|i| **i == base),
+                    1.. => up.get(nth as usize - 1),
+                    _ => down.get((-nth) as usize - 1),
+                };
+                found.copied().unwrap_or(u32::MAX)
+            });
+        }
+    }
+}
+
+#[test]
 fn comparisons_and_selections() {
     let flag = |name: &str, ty: &str, a: &str, b: &str| {
         format!("setp.{name}.{ty} %p0, {a}, {b}; selp.u32 %o, 1, 0, %p0;")

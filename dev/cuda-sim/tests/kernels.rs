@@ -214,3 +214,64 @@ fn lanes_that_part_meet_again() {
         );
     }
 }
+
+const MATH: &str = include_str!("data/math.ptx");
+
+/// Functions of the mathematics library, in the order of the kernel, and their relative errors in
+/// units of 2^-23: what the library states, with one more for the rounding of an argument.
+fn math(x: f32, y: f32) -> Vec<(f64, f64)> {
+    let (a, b) = (f64::from(x), f64::from(y));
+    let size = a.abs();
+    let whole = |v: f32| f64::from(v).trunc();
+    vec![
+        (a.exp(), 2.0),
+        (a.exp2(), 2.0),
+        (size.ln(), 2.0),
+        (size.log2(), 2.0),
+        (size.log10(), 3.0),
+        (size.ln_1p(), 2.0),
+        (a.exp_m1(), 2.0),
+        (size.powf(b), 9.0),
+        (f64::from(x * 1000.0).sin(), 3.0),
+        (f64::from(x * 100_000.0).cos(), 3.0),
+        (a.tan(), 5.0),
+        (a.atan(), 3.0),
+        (a.atan2(b), 4.0),
+        (a.sinh(), 4.0),
+        (a.cosh(), 3.0),
+        (a.tanh(), 3.0),
+        (a.cbrt(), 2.0),
+        (a.hypot(b), 4.0),
+        (a % b, 0.0),
+        (1.0 / size.sqrt(), 3.0),
+        (a.round(), 0.0),
+        (f64::from(x - y).max(0.0), 0.0),
+        (a.exp() - b.abs().ln() * a.sin(), 1.0),
+        (f64::from(whole(x * 1e6) as f32), 0.0),
+        (f64::from((((x * 100.0) as i32) / ((y * 10.0) as i32 | 1)) as f32), 0.0),
+        (f64::from((((x * 1e6) as i64) % ((y * 1e3) as i64 | 1)) as f32), 0.0),
+    ]
+}
+
+#[test]
+fn the_mathematics_library_is_as_exact_as_it_says() {
+    let module = Module::parse(MATH).unwrap();
+    let device = device(1);
+    let mut rng = Rng::new(8);
+    let count = 256;
+    let xs: Vec<f32> = (0..count).map(|_| rng.uniform(-9.0, 9.0)).collect();
+    let ys: Vec<f32> = (0..count).map(|_| rng.uniform(0.1, 3.0)).collect();
+    let (dx, dy) = (device.f32s(&xs), device.f32s(&ys));
+    let functions = math(1.0, 1.0).len();
+    let out = device.poisoned((functions * count * 4) as u64);
+    let args = [Arg::Buffer(&dx), Arg::Buffer(&dy), Arg::Buffer(&out), Arg::U32(count as u32)];
+    device.launch(&module, "math", ([1, 1, 1], [256, 1, 1], 0), &args).unwrap();
+    let out = read_f32s(&out);
+    for i in 0..count {
+        for (f, (want, ulps)) in math(xs[i], ys[i]).into_iter().enumerate() {
+            let got = f64::from(out[f * count + i]);
+            let bound = ulps * f64::from(f32::EPSILON) * want.abs();
+            assert!((got - want).abs() <= bound, "{f} of {}, {}: {got}, {want}", xs[i], ys[i]);
+        }
+    }
+}

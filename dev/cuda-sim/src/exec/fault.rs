@@ -1,10 +1,13 @@
 //! What a kernel can do wrong.
 
+use std::fmt;
+
 /// The rule that a kernel broke.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultKind {
     /// An address outside every allocation, or across the end of one.
+    #[error("{}{size} bytes outside {space} memory", if *write { "writes " } else { "reads " })]
     OutOfBounds {
         /// Space of the access.
         space: &'static str,
@@ -14,6 +17,7 @@ pub enum FaultKind {
         write: bool,
     },
     /// An address that is no multiple of the size of the access.
+    #[error("a {space} address is no multiple of {align}")]
     Misaligned {
         /// Space of the access.
         space: &'static str,
@@ -21,13 +25,16 @@ pub enum FaultKind {
         align: u32,
     },
     /// A read of bytes that nothing has written.
+    #[error("reads {space} memory that nothing has written")]
     Uninitialised {
         /// Space of the access.
         space: &'static str,
     },
     /// A read or write of shared memory that an asynchronous copy has not finished with.
+    #[error("touches shared memory before the asynchronous copy to it was waited for")]
     CopyInFlight,
     /// Two warps touch the same bytes of shared memory with no barrier between.
+    #[error("races with warp {other_warp}: {hazard} without a barrier")]
     SharedRace {
         /// What this access does and what the other one did, like `read after write`.
         hazard: &'static str,
@@ -35,6 +42,7 @@ pub enum FaultKind {
         other_warp: u32,
     },
     /// Two threads of a warp touch the same bytes of shared memory with no `__syncwarp` between.
+    #[error("races with lane {other_lane} of its warp: {hazard} without a syncwarp")]
     WarpRace {
         /// What this access does and what the other one did.
         hazard: &'static str,
@@ -42,11 +50,13 @@ pub enum FaultKind {
         other_lane: u32,
     },
     /// Threads of a block that cannot meet at their barriers.
+    #[error("barriers cannot be met: {what}")]
     BarrierDivergence {
         /// Who waits where.
         what: String,
     },
     /// A `.sync` instruction whose mask does not fit the threads that execute it.
+    #[error("mask {mask:#x} of lanes {active:#x}: {what}")]
     SyncMask {
         /// The mask.
         mask: u32,
@@ -56,25 +66,31 @@ pub enum FaultKind {
         what: &'static str,
     },
     /// An instruction for the whole warp that only some lanes execute.
+    #[error("only lanes {active:#x} execute an instruction for the whole warp")]
     NotConverged {
         /// The lanes that execute it.
         active: u32,
     },
     /// A write to memory that kernels may only read.
+    #[error("writes memory that is read-only")]
     ReadOnly,
     /// An indirect branch outside its table.
+    #[error("index {index} is outside the table of an indirect branch")]
     BranchIndex {
         /// The index.
         index: u32,
     },
     /// More instructions than the launch allows.
+    #[error("more than {limit} instructions of warps in one block")]
     Budget {
         /// Warp instructions that were allowed for each block.
         limit: u64,
     },
     /// `trap`, or a failed assertion.
+    #[error("traps")]
     Trap,
     /// The launch does not fit the kernel or any device.
+    #[error("cannot be launched: {what}")]
     BadLaunch {
         /// What is wrong.
         what: String,
@@ -82,10 +98,7 @@ pub enum FaultKind {
 }
 
 /// A broken rule, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{kernel} line {line} ({instruction}), block {block:?}, thread {thread:?}, {address:#x?}: {kind:?}"
-)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
     /// The rule.
@@ -103,6 +116,19 @@ pub struct Fault {
     /// The address, if there is one.
     pub address: Option<u64>,
 }
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kernel, line, instruction, block, thread, .. } = self;
+        write!(f, "{kernel} line {line} ({instruction}), block {block:?}, thread {thread:?}")?;
+        if let Some(address) = self.address {
+            write!(f, ", address {address:#x}")?;
+        }
+        write!(f, ": {}", self.kind)
+    }
+}
+
+impl std::error::Error for Fault {}
 
 /// A broken rule inside a warp, before the place is known.
 #[derive(Debug, Clone)]

@@ -1,6 +1,10 @@
 //! Integer and bit instructions.
 
-#![expect(clippy::cast_possible_truncation, reason = "machine arithmetic keeps the low bits")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "machine arithmetic keeps the low bits"
+)]
 
 use super::inst::Fun;
 use super::lanes::lanes;
@@ -360,6 +364,79 @@ pub(super) fn dp2a(high: bool, a: Ty, b: Ty) -> Option<Fun> {
         (Ty::U32, Ty::U32) => both!((false, false)),
         _ => return None,
     })
+}
+
+/// Absolute differences of the four bytes of two words.
+fn differences(a: u32, b: u32, signed: bool) -> [u8; 4] {
+    let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+    std::array::from_fn(|i| match signed {
+        true => a[i].cast_signed().abs_diff(b[i].cast_signed()),
+        false => a[i].abs_diff(b[i]),
+    })
+}
+
+/// `vabsdiff4`: the differences, or their sum added to the third operand.
+pub(super) fn absolute_differences(ty: Ty, sum: bool) -> Option<Fun> {
+    fn add(c: u32, parts: [u8; 4]) -> u32 {
+        parts.into_iter().fold(c, |sum, part| sum.wrapping_add(u32::from(part)))
+    }
+    Some(match (ty, sum) {
+        (Ty::U32, false) => lanes!(LL: (a: u32, b: u32) =>
+            u32::from_le_bytes(differences(a, b, false))),
+        (Ty::S32, false) => lanes!(LL: (a: u32, b: u32) =>
+            u32::from_le_bytes(differences(a, b, true))),
+        (Ty::U32, true) => lanes!(LLL: (a: u32, b: u32, c: u32) =>
+            add(c, differences(a, b, false))),
+        (Ty::S32, true) => lanes!(LLL: (a: u32, b: u32, c: u32) =>
+            add(c, differences(a, b, true))),
+        _ => return None,
+    })
+}
+
+/// Two halves of 16 bits at once, as chips from `sm_90` on have them.
+pub(super) fn halves(name: &str, ty: &str) -> Option<Fun> {
+    macro_rules! pair {
+        (($a:ident, $b:ident: $half:ty) => $value:expr) => {
+            lanes!(LL: (a: u32, b: u32) => {
+                let one = |$a: $half, $b: $half| -> $half { $value };
+                let low = one(a as $half, b as $half) as u16;
+                let high = one((a >> 16) as $half, (b >> 16) as $half) as u16;
+                u32::from(low) | u32::from(high) << 16
+            })
+        };
+    }
+    Some(match (name, ty) {
+        ("add", "u16x2" | "s16x2") => pair!((a, b: u16) => a.wrapping_add(b)),
+        ("min", "u16x2") => pair!((a, b: u16) => a.min(b)),
+        ("max", "u16x2") => pair!((a, b: u16) => a.max(b)),
+        ("min", "s16x2") => pair!((a, b: i16) => a.min(b)),
+        ("max", "s16x2") => pair!((a, b: i16) => a.max(b)),
+        _ => return None,
+    })
+}
+
+/// `fns`: the n-th set bit of `mask`, counted from `base` upwards or downwards.
+fn nth_set(mask: u32, base: u32, nth: i32) -> u32 {
+    let (step, mut left) = (if nth < 0 { -1 } else { 1 }, nth.unsigned_abs().max(1));
+    let mut at = i64::from(base);
+    while (0..32).contains(&at) {
+        if mask >> at & 1 == 1 {
+            left -= 1;
+        }
+        if left == 0 {
+            return at as u32;
+        }
+        if nth == 0 {
+            break;
+        }
+        at += step;
+    }
+    u32::MAX
+}
+
+/// `fns.b32`.
+pub(super) fn find_nth_set() -> Fun {
+    lanes!(LLL: (a: u32, b: u32, c: i32) => nth_set(a, b, c))
 }
 
 /// A comparison of integers, to a predicate.

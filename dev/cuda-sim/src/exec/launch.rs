@@ -47,7 +47,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 0, threads: 2, budget: 1 << 32, races: true, uninitialised: true }
+        Self { seed: 0, threads: 2, budget: 1 << 27, races: true, uninitialised: true }
     }
 }
 

@@ -113,7 +113,12 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> Tok<'a> {
         let start = self.at;
+        // Directives may stand without space between: `.reg.b32` is two.
+        let directive = self.byte(0) == b'.';
         loop {
+            if directive && self.at > start && self.byte(0) == b'.' {
+                return Tok::Word(&self.text[start..self.at]);
+            }
             if is_word(self.byte(0)) {
                 self.at += 1;
             } else if self.byte(0) == b':' && self.byte(1) == b':' {

@@ -32,6 +32,14 @@ impl Decoder<'_> {
             "bfe" | "bfi" | "bmsk" => return self.bit_field(parts[0], ty, operands),
             "prmt" => return self.lookup(int::prmt(""), ty, operands, &[ty; 3]),
             "dp4a" | "dp2a" => return self.dot(parts, operands),
+            "fns" => {
+                let types = [Ty::B32, Ty::U32, Ty::S32];
+                return self.lookup(Some(int::find_nth_set()), Ty::B32, operands, &types);
+            }
+            "vabsdiff4" if matches!(mods, ["u32", a] if Ty::parse(a) == Some(ty)) => {
+                let fun = int::absolute_differences(ty, false);
+                return self.lookup(fun, Ty::U32, operands, &[Ty::U32; 3]);
+            }
             "bfind" | "popc" | "clz" | "brev" => return self.count(parts[0], mods, ty, operands),
             "add" | "addc" | "sub" | "subc" | "mad" | "madc"
                 if mods.contains(&"cc") || parts[0].ends_with('c') =>
@@ -46,6 +54,13 @@ impl Decoder<'_> {
 
     fn alu_untyped(&mut self, parts: &[&str], operands: &[Operand]) -> Result<bool> {
         match parts {
+            [name @ ("add" | "min" | "max"), pair] => {
+                self.lookup(int::halves(name, pair), Ty::B32, operands, &[Ty::B32; 2])
+            }
+            ["vabsdiff4", "u32", a, b, "add"] if a == b => {
+                let fun = Ty::parse(a).and_then(|ty| int::absolute_differences(ty, true));
+                self.lookup(fun, Ty::U32, operands, &[Ty::U32; 3])
+            }
             ["prmt", "b32", mode] => self.lookup(int::prmt(mode), Ty::B32, operands, &[Ty::B32; 3]),
             _ => Ok(false),
         }
