@@ -6,8 +6,8 @@
 // The `t * group` pairs (query, head) of one group are the *rows* of a problem of their own: row r is query
 // r / group and head g * group + r % group, so that heads that share keys also share their loads.
 // Key j is visible to query i, at position p = q_offset + i, if j <= p (causal) and j > p - window.
-#ifndef FUCINA_ATTENTION_CUH
-#define FUCINA_ATTENTION_CUH
+#ifndef ATTENTION_CUH
+#define ATTENTION_CUH
 
 #include "intrinsics.cuh"
 

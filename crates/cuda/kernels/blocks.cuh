@@ -1,6 +1,6 @@
 // Elements and bytes of one block of each format. `cargo xtask ptx` writes this file.
-#ifndef FUCINA_BLOCKS_CUH
-#define FUCINA_BLOCKS_CUH
+#ifndef BLOCKS_CUH
+#define BLOCKS_CUH
 
 #define Q4_0_ELEMS 32
 #define Q4_0_BYTES 18

@@ -12,8 +12,8 @@
 // `factor * byte - min` where AFFINE. `decode<F, EXACT>` multiplies by `scale`, a power of two. Without
 // EXACT a product and a difference may be fused; with it, results are those of the reference decoder
 // bit by bit.
-#ifndef FUCINA_DEQUANT_CUH
-#define FUCINA_DEQUANT_CUH
+#ifndef DEQUANT_CUH
+#define DEQUANT_CUH
 
 #include "blocks.cuh"
 #include "intrinsics.cuh"

@@ -6,8 +6,8 @@
 // row scaled by a power of two. Weights are scaled by a power of two from the largest magnitude of the
 // tensor. Both scales are undone, exactly, on the f32 sums: neither operand can leave the range of f16,
 // and what is rounded is rounded by at most 2^-11 of itself or 2^-39 of the largest of its row.
-#ifndef FUCINA_GEMM_CUH
-#define FUCINA_GEMM_CUH
+#ifndef GEMM_CUH
+#define GEMM_CUH
 
 #include "dequant.cuh"
 

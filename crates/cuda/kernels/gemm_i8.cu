@@ -78,7 +78,7 @@ DEVICE void store_sum(const GemmI8Args& args, const Work& work, int row, int col
 #ifndef TENSOR_CORES
 
 extern "C" __global__ void __launch_bounds__(256, 1)
-    FUCINA_NAME3(gemm_i8_, FORMAT_NAME, _dp4a)(const GemmI8Args args) {
+    KERNEL_NAME(gemm_i8_, FORMAT_NAME, _dp4a)(const GemmI8Args args) {
     typedef FORMAT F;
     __shared__ __align__(16) Tiles tiles;
     const Work work = work_of<TILE, TILE>(args);
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
 #else
 
 extern "C" __global__ void __launch_bounds__(128, 1)
-    FUCINA_NAME3(gemm_i8_, FORMAT_NAME, _mma)(const GemmI8Args args) {
+    KERNEL_NAME(gemm_i8_, FORMAT_NAME, _mma)(const GemmI8Args args) {
     typedef FORMAT F;
     // Q6_K has a factor for each 16 elements: its steps are halved by zeros in the right operand.
     const bool HALVES = F::ELEMS == 256 && F::ZERO == 32;

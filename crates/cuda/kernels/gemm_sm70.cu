@@ -119,7 +119,7 @@ DEVICE void gemm(const GemmArgs& args) {
 
 #define GEMM(BM, WARPS_M)                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS)                                       \
-        FUCINA_NAME3(gemm_, FORMAT_NAME, _m##BM)(const GemmArgs args) {                         \
+        KERNEL_NAME(gemm_, FORMAT_NAME, _m##BM)(const GemmArgs args) {                         \
         gemm<FORMAT, BM, WARPS_M>(args);                                                        \
     }
 
@@ -131,7 +131,7 @@ GEMM(64, 2)
 // Tiles are stored with k as the slow axis, rows of 68 floats. Thread (i, j) of 16 x 16 owns rows
 // 4i..4i+3 and columns 4j..4j+3.
 extern "C" __global__ void __launch_bounds__(256)
-    FUCINA_NAME3(gemm_, FORMAT_NAME, _scalar)(const GemmArgs args) {
+    KERNEL_NAME(gemm_, FORMAT_NAME, _scalar)(const GemmArgs args) {
     const int BM = 64, TILE_LD = 68;
     __shared__ __align__(16) float x_tile[SLAB * TILE_LD];
     __shared__ __align__(16) float w_tile[SLAB * TILE_LD];

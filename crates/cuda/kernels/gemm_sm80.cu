@@ -144,7 +144,7 @@ DEVICE void gemm(const GemmArgs& args) {
 
 #define GEMM(BM, WARPS_M, STAGES)                                                               \
     extern "C" __global__ void __launch_bounds__(THREADS)                                       \
-        FUCINA_NAME3(gemm_, FORMAT_NAME, _m##BM)(const GemmArgs args) {                         \
+        KERNEL_NAME(gemm_, FORMAT_NAME, _m##BM)(const GemmArgs args) {                         \
         gemm<FORMAT, BM, WARPS_M, STAGES>(args);                                                \
     }
 

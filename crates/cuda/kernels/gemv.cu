@@ -92,7 +92,7 @@ DEVICE void gemv(const GemvArgs& args) {
 
 #define GEMV(ROWS, COLS)                                                                        \
     extern "C" __global__ void __launch_bounds__(128, 1)                                        \
-        FUCINA_NAME3(gemv_, FORMAT_NAME, _r##ROWS)(const GemvArgs args) {                       \
+        KERNEL_NAME(gemv_, FORMAT_NAME, _r##ROWS)(const GemvArgs args) {                       \
         gemv<FORMAT, ROWS, COLS>(args);                                                         \
     }
 

@@ -75,7 +75,7 @@ DEVICE void gemv(const GemvI8Args& args) {
 
 #define GEMV(ROWS, COLS)                                                                        \
     extern "C" __global__ void __launch_bounds__(128, 1)                                        \
-        FUCINA_NAME3(gemv_i8_, FORMAT_NAME, _r##ROWS)(const GemvI8Args args) {                  \
+        KERNEL_NAME(gemv_i8_, FORMAT_NAME, _r##ROWS)(const GemvI8Args args) {                  \
         gemv<FORMAT, ROWS, COLS>(args);                                                         \
     }
 

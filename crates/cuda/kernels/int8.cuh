@@ -7,8 +7,8 @@
 //
 // With weights `factor * (q - zero)` or `factor * q - min`, a run of a block adds
 //     factor * scale * sum(q x) - min * scale * sum(x)
-#ifndef FUCINA_INT8_CUH
-#define FUCINA_INT8_CUH
+#ifndef INT8_CUH
+#define INT8_CUH
 
 #include "gemm.cuh"
 

@@ -1,7 +1,7 @@
 // Types, bit tricks and the instructions that C++ has no name for. Nothing here includes a header of
 // the toolkit, so that the sources also compile where only the run-time compiler is installed.
-#ifndef FUCINA_INTRINSICS_CUH
-#define FUCINA_INTRINSICS_CUH
+#ifndef INTRINSICS_CUH
+#define INTRINSICS_CUH
 
 typedef unsigned char u8;
 typedef signed char i8;
@@ -13,8 +13,8 @@ typedef long long i64;
 #define DEVICE __device__ __forceinline__
 
 // Name of a kernel, from parts that are macros themselves.
-#define FUCINA_PASTE3(a, b, c) a##b##c
-#define FUCINA_NAME3(a, b, c) FUCINA_PASTE3(a, b, c)
+#define PASTE3(a, b, c) a##b##c
+#define KERNEL_NAME(a, b, c) PASTE3(a, b, c)
 
 DEVICE float f16_to_f32(u16 h) {
     float f;

@@ -1,7 +1,7 @@
 // What a lane of a warp takes of 256 consecutive elements of a row: two words of four elements each, so that
 // the raw bytes of a block and the activations beside them are both read in whole lines.
-#ifndef FUCINA_LANES_CUH
-#define FUCINA_LANES_CUH
+#ifndef LANES_CUH
+#define LANES_CUH
 
 #include "dequant.cuh"
 

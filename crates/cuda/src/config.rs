@@ -19,6 +19,8 @@ pub struct CudaConfig {
     /// Split the contracted size of quantized products over more blocks where that fills the
     /// device.
     pub quant_split_k: bool,
+    /// Round activations of quantized products to 8 bits, as the CPU does.
+    pub quant_int8: bool,
 }
 
 impl Default for CudaConfig {
@@ -30,6 +32,7 @@ impl Default for CudaConfig {
             in_flight: 8,
             quant_mma: true,
             quant_split_k: true,
+            quant_int8: false,
         }
     }
 }
@@ -88,6 +91,7 @@ impl CudaConfig {
             in_flight: in_flight.unwrap_or(default.in_flight),
             quant_mma: switch("FUCINA_GPU_QUANT_MMA", default.quant_mma)?,
             quant_split_k: switch("FUCINA_GPU_QUANT_SPLIT_K", default.quant_split_k)?,
+            quant_int8: switch("FUCINA_GPU_QUANT_INT8", default.quant_int8)?,
         })
     }
 }
@@ -118,6 +122,7 @@ mod tests {
             ("FUCINA_GPU_VRAM_BUDGET", "1e9"),
             ("FUCINA_GPU_QUANT_MMA", "no"),
             ("FUCINA_GPU_QUANT_SPLIT_K", "2"),
+            ("FUCINA_GPU_QUANT_INT8", "yes"),
         ] {
             let error = config(&[(name, value)]).unwrap_err();
             assert_eq!((error.name, error.value.as_str()), (name, value));
@@ -132,6 +137,7 @@ mod tests {
             ("FUCINA_GPU_VRAM_BUDGET", "1000000"),
             ("FUCINA_GPU_QUANT_MMA", "0"),
             ("FUCINA_GPU_QUANT_SPLIT_K", "0"),
+            ("FUCINA_GPU_QUANT_INT8", "1"),
         ]);
         let want = CudaConfig {
             device: 3,
@@ -140,6 +146,7 @@ mod tests {
             in_flight: 2,
             quant_mma: false,
             quant_split_k: false,
+            quant_int8: true,
         };
         assert_eq!(config, Ok(want));
     }

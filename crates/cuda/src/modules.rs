@@ -23,10 +23,12 @@ macro_rules! image {
 }
 
 pub(crate) const ATTENTION: Image = image!("attention.sm70");
+pub(crate) const ATTENTION_SM80: Image = image!("attention.sm80");
 pub(crate) const ELEMENTWISE: Image = image!("elementwise.sm70");
 pub(crate) const MATMUL: Image = image!("matmul.sm70");
 pub(crate) const NORM: Image = image!("norm.sm70");
 pub(crate) const PACK: Image = image!("pack.sm70");
+pub(crate) const QUANTIZE: Image = image!("quantize.sm70");
 pub(crate) const ROWS: Image = image!("rows.sm70");
 
 /// Products of few rows with a block format.
@@ -55,8 +57,47 @@ pub(crate) fn gemm(dtype: DType, is_sm80: bool) -> Result<Image, Decline> {
         };
     }
     Ok(match dtype {
+        // For the fallback only: tensor cores have no f32.
+        DType::F32 if !is_sm80 => image!("gemm_f32.sm70"),
         DType::F16 => either!("f16"),
         DType::BF16 => either!("bf16"),
+        DType::Q4_0 => either!("q4_0"),
+        DType::Q5_0 => either!("q5_0"),
+        DType::Q8_0 => either!("q8_0"),
+        DType::Q4_K => either!("q4_k"),
+        DType::Q5_K => either!("q5_k"),
+        DType::Q6_K => either!("q6_k"),
+        DType::TQ2_0 => either!("tq2_0"),
+        _ => return Err(Decline::UnsupportedFormat),
+    })
+}
+
+/// Products of few rows of activations in 8 bits.
+pub(crate) fn gemv_i8(dtype: DType) -> Result<Image, Decline> {
+    Ok(match dtype {
+        DType::Q4_0 => image!("gemv_i8_q4_0.sm70"),
+        DType::Q5_0 => image!("gemv_i8_q5_0.sm70"),
+        DType::Q8_0 => image!("gemv_i8_q8_0.sm70"),
+        DType::Q4_K => image!("gemv_i8_q4_k.sm70"),
+        DType::Q5_K => image!("gemv_i8_q5_k.sm70"),
+        DType::Q6_K => image!("gemv_i8_q6_k.sm70"),
+        DType::TQ2_0 => image!("gemv_i8_tq2_0.sm70"),
+        _ => return Err(Decline::UnsupportedFormat),
+    })
+}
+
+/// Tiled products of activations in 8 bits.
+pub(crate) fn gemm_i8(dtype: DType, is_sm80: bool) -> Result<Image, Decline> {
+    macro_rules! either {
+        ($name:literal) => {
+            if is_sm80 {
+                image!(concat!("gemm_i8_", $name, ".sm80"))
+            } else {
+                image!(concat!("gemm_i8_", $name, ".sm70"))
+            }
+        };
+    }
+    Ok(match dtype {
         DType::Q4_0 => either!("q4_0"),
         DType::Q5_0 => either!("q5_0"),
         DType::Q8_0 => either!("q8_0"),

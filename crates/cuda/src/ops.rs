@@ -5,6 +5,7 @@ mod attention;
 mod elementwise;
 mod gemm;
 mod grouped;
+mod int8;
 mod matmul;
 mod rows;
 
@@ -70,7 +71,7 @@ impl Planner {
             Call::MatMul(op) => matmul::takes(op),
             Call::GroupedMatMul(op) => grouped::takes(op),
             Call::Attention(op) => attention::takes(op),
-            Call::RmsNorm(_) | Call::Softmax(_) | Call::Rope(_) => Ok(()),
+            Call::RmsNorm(_) | Call::Softmax(_) | Call::Rope(_) | Call::Combine(_) => Ok(()),
             Call::Rows(op) => rows::takes_rows(op),
             Call::Binary(_) | Call::Glu(_) => Ok(()),
             Call::Unary(op) => elementwise::takes_unary(op),
@@ -97,6 +98,7 @@ impl Planner {
             Call::RmsNorm(op) => rows::rms_norm(&mut site, op),
             Call::Softmax(op) => rows::softmax(&mut site, op),
             Call::Rope(op) => rows::rope(&mut site, op),
+            Call::Combine(op) => rows::combine(&mut site, op),
             Call::Rows(op) => rows::rows(&mut site, op),
             Call::Binary(op) => elementwise::binary(&mut site, op),
             Call::Glu(op) => elementwise::glu(&mut site, op),

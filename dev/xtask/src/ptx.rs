@@ -117,35 +117,32 @@ fn build(quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Compiles all modules in one process.
+/// Compiles each module in a process of its own: what the compiler writes depends on what it has
+/// compiled before.
 fn compile(modules: &[Module]) -> Result<Vec<Value>> {
-    if modules.is_empty() {
-        return Ok(Vec::new());
-    }
-    let jobs: Vec<Value> = modules
-        .iter()
-        .map(|module| {
-            json!({
-                "name": module.name,
-                "source": module.source(),
-                "options": module.compiler_options(),
-            })
-        })
-        .collect();
-    let mut child = tools::python()
-        .args(["-c", NVRTC])
-        .arg(tools::compiler()?)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start python3")?;
-    let mut stdin = child.stdin.take().context("the input of python3 is not piped")?;
-    stdin.write_all(serde_json::to_string(&jobs)?.as_bytes())?;
-    drop(stdin);
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "the compiler's script failed ({})", output.status);
-    let results: Value = serde_json::from_slice(&output.stdout).context("not JSON")?;
-    results.as_array().cloned().context("the compiler's script did not answer a list")
+    let library = tools::compiler()?;
+    let compile_one = |module: &Module| -> Result<Value> {
+        let job = json!([{
+            "name": module.name,
+            "source": module.source(),
+            "options": module.compiler_options(),
+        }]);
+        let mut child = tools::python()
+            .args(["-c", NVRTC])
+            .arg(&library)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start python3")?;
+        let mut stdin = child.stdin.take().context("the input of python3 is not piped")?;
+        stdin.write_all(serde_json::to_string(&job)?.as_bytes())?;
+        drop(stdin);
+        let output = child.wait_with_output()?;
+        ensure!(output.status.success(), "the compiler's script failed ({})", output.status);
+        let mut results: Value = serde_json::from_slice(&output.stdout).context("not JSON")?;
+        Ok(results[0].take())
+    };
+    modules.iter().map(compile_one).collect()
 }
 
 /// Drops what says nothing: comments, empty lines, indentation, and variables that no code names

@@ -21,6 +21,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("FUCINA_GPU_IN_FLIGHT", "most commands in flight on a CUDA device"),
     ("FUCINA_GPU_VRAM_BUDGET", "bytes of device memory to use"),
     ("FUCINA_GPU_QUANT_MMA", "whether quantized products use tensor cores"),
+    ("FUCINA_GPU_QUANT_INT8", "whether activations of quantized products go to 8 bits"),
     ("FUCINA_GPU_QUANT_SPLIT_K", "whether quantized products share k among blocks"),
     ("FUCINA_CUDA_LIBRARY", "path of the CUDA driver"),
     ("FUCINA_POOL_MB", "free memory that the pool keeps"),

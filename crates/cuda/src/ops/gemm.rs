@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fucina_accel::Decline;
 use fucina_dtype::DType;
 
-use super::{Kernel, Site, block_name, int, long, scalar_name};
+use super::{Kernel, Site, block_name, int, int8, long, scalar_name};
 use crate::driver::Arguments;
 use crate::memory::WeightKey;
 use crate::modules::{self, PACK, ROWS};
@@ -16,7 +16,7 @@ use crate::sys::DevicePtr;
 pub(super) const MAX_VECTOR_ROWS: usize = 8;
 
 /// Elements of k that a tile takes at a time.
-const SLAB: usize = 64;
+pub(super) const SLAB: usize = 64;
 
 /// Columns of a tile.
 const TILE_COLS: usize = 64;
@@ -40,6 +40,7 @@ impl Weights {
     pub(super) fn check(&self) -> Result<(), Decline> {
         let unit = match self.dtype {
             DType::Q4_K | DType::Q5_K => 16,
+            DType::F32 => 4,
             _ => 2,
         };
         let places = [self.address, self.row_bytes as u64, self.expert_bytes as u64];
@@ -68,6 +69,9 @@ pub(super) struct Product {
 pub(super) fn product(site: &mut Site<'_, '_>, product: &Product) -> Result<(), Decline> {
     let Product { x, rows, out, weights } = product;
     weights.check()?;
+    if site.planner.config.quant_int8 && weights.dtype.is_block() {
+        return int8::product(site, product);
+    }
     if *rows <= MAX_VECTOR_ROWS {
         return vectors(site, product, None);
     }
@@ -96,12 +100,7 @@ pub(super) fn vectors(
 ) -> Result<(), Decline> {
     let Product { x, rows, out, weights } = product;
     let format = block_name(weights.dtype).ok_or(Decline::UnsupportedFormat)?;
-    let together = match (named, *rows) {
-        (Some(_), _) | (None, 1) => 1,
-        (None, 2) => 2,
-        (None, 3 | 4) => 4,
-        (None, _) => 8,
-    };
+    let (together, grid) = vector_shape(*rows, weights, named);
     let n = named.map_or(weights.rows, |named| named.n);
     let (experts, row_ids) = named.map_or((0, 0), |named| (named.experts, named.row_ids));
     let arguments = Arguments::new()
@@ -116,11 +115,26 @@ pub(super) fn vectors(
         .int(int(*rows))
         .int(int(n))
         .int(int(weights.k));
-    let columns = if together <= 2 { 8 } else { 4 };
-    let grid = [n.div_ceil(columns), rows.div_ceil(together), 1];
     let image = modules::gemv(weights.dtype)?;
     let kernel = Kernel::new(image, format!("gemv_{format}_r{together}"));
     site.launch(kernel, grid, 128, arguments)
+}
+
+/// Rows that a kernel for few rows takes together, and its grid.
+pub(super) fn vector_shape(
+    rows: usize,
+    weights: &Weights,
+    named: Option<Named>,
+) -> (usize, [usize; 3]) {
+    let together = match (named, rows) {
+        (Some(_), _) | (None, 1) => 1,
+        (None, 2) => 2,
+        (None, 3 | 4) => 4,
+        (None, _) => 8,
+    };
+    let n = named.map_or(weights.rows, |named| named.n);
+    let columns = if together <= 2 { 8 } else { 4 };
+    (together, [n.div_ceil(columns), rows.div_ceil(together), 1])
 }
 
 /// Activations in f16, each row scaled by a power of two.
@@ -167,7 +181,7 @@ pub(super) struct Tiles<'t> {
 
 impl Tiles<'_> {
     /// Number of tiles of `height` rows.
-    fn count(&self, height: usize) -> usize {
+    pub(super) fn count(&self, height: usize) -> usize {
         match self.table {
             None => self.rows.div_ceil(height),
             Some(groups) => groups.iter().map(|group| group.len().div_ceil(height)).sum(),
@@ -175,7 +189,11 @@ impl Tiles<'_> {
     }
 
     /// The records of the tiles, for the device. Null without a table.
-    fn upload(&self, site: &mut Site<'_, '_>, height: usize) -> Result<DevicePtr, Decline> {
+    pub(super) fn upload(
+        &self,
+        site: &mut Site<'_, '_>,
+        height: usize,
+    ) -> Result<DevicePtr, Decline> {
         let Some(groups) = self.table else { return Ok(0) };
         let mut records = Vec::with_capacity(4 * self.count(height));
         for (expert, group) in groups.iter().enumerate() {
@@ -225,11 +243,7 @@ pub(super) fn tensor(
     let format = weights.name()?;
     let height = height(tiles, planner.is_sm80, planner.multiprocessors);
     let (row_tiles, column_tiles) = (tiles.count(height), tiles.n.div_ceil(TILE_COLS));
-    let splits = if tiles.table.is_none() && planner.config.quant_split_k {
-        splits(row_tiles * column_tiles, weights.k, weights.dtype, planner.multiprocessors)
-    } else {
-        1
-    };
+    let splits = splits_of(site, weights, tiles, row_tiles * column_tiles);
     let plane = tiles.rows * tiles.n;
     let out = if splits > 1 { site.scratch(4 * splits * plane)? } else { tiles.out };
     let largest = largest(site, weights)?;
@@ -262,10 +276,35 @@ pub(super) fn tensor(
         };
     }
     site.launch(kernel, [row_tiles, column_tiles, splits], 128, arguments)?;
+    reduce(site, out, tiles.out, plane, splits)
+}
+
+/// Splits of a product, if it may be split.
+pub(super) fn splits_of(
+    site: &Site<'_, '_>,
+    weights: &Weights,
+    tiles: &Tiles<'_>,
+    blocks: usize,
+) -> usize {
+    let planner = site.planner;
+    if tiles.table.is_some() || !planner.config.quant_split_k {
+        return 1;
+    }
+    splits(blocks, weights.k, weights.dtype, planner.multiprocessors)
+}
+
+/// Adds the planes of a product that was split.
+pub(super) fn reduce(
+    site: &mut Site<'_, '_>,
+    planes: DevicePtr,
+    out: DevicePtr,
+    plane: usize,
+    splits: usize,
+) -> Result<(), Decline> {
     if splits == 1 {
         return Ok(());
     }
-    let arguments = Arguments::new().ptr(out).ptr(tiles.out).long(long(plane)).int(int(splits));
+    let arguments = Arguments::new().ptr(planes).ptr(out).long(long(plane)).int(int(splits));
     site.launch(Kernel::new(PACK, "reduce_splits"), [plane.div_ceil(1024), 1, 1], 256, arguments)
 }
 

@@ -5,7 +5,7 @@ use fucina_dtype::DType;
 
 use super::elementwise::dense_f32;
 use super::gemm::{self, Named, Product, Tiles, Weights};
-use super::{Site, block_name, stride_bytes};
+use super::{Site, block_name, int8, stride_bytes};
 
 /// Up to so many rows for each expert that has any, rows are multiplied one by one.
 const MAX_SINGLE_ROWS: usize = 2;
@@ -14,7 +14,7 @@ pub(super) fn takes(op: &GroupedMatMul<'_>) -> Result<(), Decline> {
     let [_, experts, n, k] = op.sizes();
     let weights = &op.weights;
     let known = block_name(weights.dtype()).is_some()
-        || matches!(weights.dtype(), DType::F16 | DType::BF16);
+        || matches!(weights.dtype(), DType::F32 | DType::F16 | DType::BF16);
     if !known {
         return Err(Decline::UnsupportedFormat);
     }
@@ -49,10 +49,19 @@ pub(super) fn plan(site: &mut Site<'_, '_>, op: &GroupedMatMul<'_>) -> Result<()
         }
         let named = Named { experts: site.table(&experts)?, row_ids, n };
         let product = Product { x, rows, out: site.out, weights };
+        if site.planner.config.quant_int8 {
+            let x = int8::quantize(site, x, op.x.shape()[0], k)?;
+            return int8::vectors(site, &x, &product, Some(named));
+        }
         return gemm::vectors(site, &product, Some(named));
     }
     let tiles = Tiles { table: Some(&groups), row_ids, out: site.out, rows, n };
-    if !site.planner.config.quant_mma {
+    if site.planner.config.quant_int8 && weights.dtype.is_block() {
+        let x = int8::quantize(site, x, op.x.shape()[0], k)?;
+        return int8::tiled(site, &x, &weights, &tiles);
+    }
+    // Tensor cores have no f32.
+    if !site.planner.config.quant_mma || weights.dtype == DType::F32 {
         return gemm::scalar(site, x, &weights, &tiles);
     }
     let packed = gemm::pack(site, x, op.x.shape()[0], k)?;

@@ -1,6 +1,6 @@
 //! Ops on whole rows, and look-ups.
 
-use fucina_accel::{Decline, Operand, Pairing, RmsNorm, Rope, Rows, Softmax};
+use fucina_accel::{Combine, Decline, Operand, Pairing, RmsNorm, Rope, Rows, Softmax};
 
 use super::{Kernel, Site, block_name, int, long, scalar_name, stride_bytes};
 use crate::driver::Arguments;
@@ -57,6 +57,31 @@ pub(super) fn rope(site: &mut Site<'_, '_>, op: &Rope<'_>) -> Result<(), Decline
     site.launch(Kernel::new(NORM, name), grid, 256, arguments)
 }
 
+/// Tokens or rows that one launch takes: what a grid has in its second axis.
+const CHUNK: usize = 65_535;
+
+pub(super) fn combine(site: &mut Site<'_, '_>, op: &Combine<'_>) -> Result<(), Decline> {
+    let [tokens, used, d] = op.sizes();
+    let ids = if op.ids.is_empty() { 0 } else { site.table(op.ids)? };
+    let (x, weights) = (op.x.strides(), op.weights.strides());
+    for first in (0..tokens).step_by(CHUNK) {
+        let arguments = Arguments::new()
+            .ptr(site.input(0))
+            .ptr(site.input(1) + (4 * first * weights[0]) as u64)
+            .ptr(ids + (4 * first * used) as u64)
+            .ptr(site.out + (4 * first * d) as u64)
+            .long(long(x[0]))
+            .long(long(x[1]))
+            .long(long(weights[0]))
+            .long(long(weights[1]))
+            .int(int(used))
+            .int(int(d));
+        let grid = [d.div_ceil(256), CHUNK.min(tokens - first), 1];
+        site.launch(Kernel::new(NORM, "combine"), grid, 256, arguments)?;
+    }
+    Ok(())
+}
+
 pub(super) fn takes_rows(op: &Rows<'_>) -> Result<(), Decline> {
     let dtype = op.table.dtype();
     block_name(dtype).or_else(|| scalar_name(dtype)).ok_or(Decline::UnsupportedFormat)?;
@@ -69,7 +94,6 @@ pub(super) fn takes_rows(op: &Rows<'_>) -> Result<(), Decline> {
 }
 
 pub(super) fn rows(site: &mut Site<'_, '_>, op: &Rows<'_>) -> Result<(), Decline> {
-    const CHUNK: usize = 65_535;
     let dtype = op.table.dtype();
     let format = block_name(dtype).or_else(|| scalar_name(dtype));
     let format = format.ok_or(Decline::UnsupportedFormat)?;

@@ -8,7 +8,7 @@ use fucina_testkit::Rng;
 
 use crate::ROWS;
 use crate::gpu::{Gpu, Kernels, Params, read_f32};
-use crate::weights::{GEMM_FORMATS, Weights, dot, lengths};
+use crate::weights::{GEMM_FORMATS, Weights, Wide, lengths};
 
 /// Rows of activations as the tiled kernels take them.
 struct Packed {
@@ -126,21 +126,23 @@ impl Problem<'_> {
 
     /// See the README of the kernels: both operands are rounded to f16, sums are f32 (and may be cut off
     /// rather than rounded), and what is far below the largest of its row is rounded absolutely.
-    fn bound(&self, row: usize, size: f64) -> f64 {
-        let k = self.k() as f64;
-        let x = &self.x[row * self.k()..][..self.k()];
-        let largest = x.iter().fold(0.0, |max, v| f64::from(v.abs()).max(max));
-        let sums = (k + 2.0 + self.splits as f64) * 2f64.powi(-23);
-        (2f64.powi(-10) + sums) * size + k * 2f64.powi(-38) * largest * self.weights.largest()
-    }
-
     fn check(&self, out: &[f32], rows: impl Fn(usize) -> (usize, usize), label: &str) {
-        for (at, &got) in out.iter().enumerate() {
-            let (x_row, expert) = rows(at / self.n);
-            let x = &self.x[x_row * self.k()..][..self.k()];
-            let (want, size) = dot(x, self.weights.row(expert * self.n + at % self.n));
-            let (error, bound) = ((f64::from(got) - want).abs(), self.bound(x_row, size));
-            assert!(error <= bound, "{label}[{at}]: {got}, not {want}: {error:e} > {bound:e}");
+        let k = self.k();
+        let sums = (k as f64 + 2.0 + self.splits as f64) * 2f64.powi(-23);
+        let far_below = k as f64 * 2f64.powi(-38) * self.weights.largest();
+        let (x, w) = (Wide::new(self.x, k), Wide::new(&self.weights.values, k));
+        for (row, out) in out.chunks_exact(self.n).enumerate() {
+            let (x_row, expert) = rows(row);
+            let absolute = far_below * x.largest(x_row);
+            for (col, &got) in out.iter().enumerate() {
+                let (want, size) = x.dot(x_row, &w, expert * self.n + col);
+                let bound = (2f64.powi(-10) + sums) * size + absolute;
+                let error = (f64::from(got) - want).abs();
+                assert!(
+                    error <= bound,
+                    "{label}[{row}, {col}]: {got}, not {want}: {error:e} > {bound:e}"
+                );
+            }
         }
     }
 }
@@ -287,17 +289,23 @@ fn check_f32(
     label: &str,
 ) {
     let k = weights.k;
-    for (at, &got) in out.iter().enumerate() {
-        let (x_row, expert) = rows(at / n);
-        let x = &x[x_row * k..][..k];
-        let (want, size) = dot(x, weights.row(expert * n + at % n));
+    let largest = weights.largest();
+    let (wide, w) = (Wide::new(x, k), Wide::new(&weights.values, k));
+    for (row, out) in out.chunks_exact(n).enumerate() {
+        let (x_row, expert) = rows(row);
         // The parts of an affine weight may be larger than their difference: by the scale times the
         // largest quant, which the largest weight of the matrix stands for.
-        let sizes: f64 = x.iter().map(|x| f64::from(x.abs())).sum();
-        let decoded = 4.0 * 2f64.powi(-24) * sizes * weights.largest();
-        let bound = (k + 2) as f64 * 2f64.powi(-24) * size + decoded;
-        let error = (f64::from(got) - want).abs();
-        assert!(error <= bound, "{label}[{at}]: {got}, not {want}: {error:e} > {bound:e}");
+        let sizes: f64 = x[x_row * k..][..k].iter().map(|x| f64::from(x.abs())).sum();
+        let decoded = 4.0 * 2f64.powi(-24) * sizes * largest;
+        for (col, &got) in out.iter().enumerate() {
+            let (want, size) = wide.dot(x_row, &w, expert * n + col);
+            let bound = (k + 2) as f64 * 2f64.powi(-24) * size + decoded;
+            let error = (f64::from(got) - want).abs();
+            assert!(
+                error <= bound,
+                "{label}[{row}, {col}]: {got}, not {want}: {error:e} > {bound:e}"
+            );
+        }
     }
 }
 

@@ -94,3 +94,35 @@ pub(crate) fn dot(x: &[f32], w: &[f32]) -> (f64, f64) {
         (sum + term, size + term.abs())
     })
 }
+
+/// Rows in f64, so that the oracles of large products convert each element once.
+pub(crate) struct Wide {
+    values: Vec<f64>,
+    k: usize,
+}
+
+impl Wide {
+    pub(crate) fn new(values: &[f32], k: usize) -> Self {
+        Self { values: values.iter().map(|&v| f64::from(v)).collect(), k }
+    }
+
+    fn row(&self, row: usize) -> &[f64] {
+        &self.values[row * self.k..][..self.k]
+    }
+
+    pub(crate) fn largest(&self, row: usize) -> f64 {
+        self.row(row).iter().fold(0.0, |max, v| v.abs().max(max))
+    }
+
+    /// As [`dot`].
+    pub(crate) fn dot(&self, row: usize, other: &Self, other_row: usize) -> (f64, f64) {
+        let (a, b) = (self.row(row), other.row(other_row));
+        let (mut sum, mut size) = (0.0, 0.0);
+        for i in 0..a.len() {
+            let term = a[i] * b[i];
+            sum += term;
+            size += term.abs();
+        }
+        (sum, size)
+    }
+}

@@ -183,7 +183,7 @@ fn includes(text: &str) -> impl Iterator<Item = &str> {
 pub(super) fn blocks_header() -> String {
     let mut text = String::from(
         "// Elements and bytes of one block of each format. `cargo xtask ptx` writes this file.\n\
-         #ifndef FUCINA_BLOCKS_CUH\n#define FUCINA_BLOCKS_CUH\n\n",
+         #ifndef BLOCKS_CUH\n#define BLOCKS_CUH\n\n",
     );
     for block in DType::BLOCK_FORMATS {
         let (name, elems, bytes) = (block.dtype.name(), block.elems, block.bytes);
