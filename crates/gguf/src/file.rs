@@ -235,12 +235,13 @@ impl File {
         }
     }
 
-    /// Says that the bytes of a tensor are not needed soon. If the file is mapped, their whole
-    /// pages leave this process's memory; a later access reads them from the file again. For a
-    /// loader that has made a copy in a layout of its own.
-    pub fn release(&self, info: &TensorInfo) {
+    /// Says that the first `len_bytes` bytes of a tensor are not needed soon. If the file is
+    /// mapped, their pages leave this process's memory; a later access reads them from the file
+    /// again. For a loader that makes a copy in a layout of its own.
+    pub fn release(&self, info: &TensorInfo, len_bytes: usize) {
         if self.tensor_opt(&info.name) == Some(info) {
-            self.parts[info.part].release(info.start..info.start + info.len_bytes);
+            let end = info.start + len_bytes.min(info.len_bytes);
+            self.parts[info.part].release(info.start..end);
         }
     }
 }

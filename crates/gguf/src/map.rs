@@ -109,15 +109,18 @@ impl Contents {
         Self { bytes, used: AccessUsed::Mapped, map: Some(map) }
     }
 
-    /// Takes the whole pages inside `range` out of this process's memory. A later access reads
-    /// them from the file again. Does nothing for bytes that are not mapped.
+    /// Takes the pages that overlap `range` out of this process's memory. A later access, also
+    /// to what else is on them, reads them from the file again. Does nothing for bytes that are
+    /// not mapped.
     pub(crate) fn release(&self, range: Range<usize>) {
         let Some(map) = &self.map else { return };
-        // The largest page of the platforms in use: whole pages of this size are whole pages.
-        const PAGE_BYTES: usize = 64 << 10;
-        let start = range.start.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES);
-        let end = range.end.min(self.bytes.len()) / PAGE_BYTES * PAGE_BYTES;
-        if start < end {
+        // Systems map the neighbours of a page that is touched: Linux those of its 64 KiB. So a
+        // release of less would leave a part of that at every edge. No page is larger either.
+        const AROUND_BYTES: usize = 64 << 10;
+        let len = self.bytes.len();
+        let start = range.start / AROUND_BYTES * AROUND_BYTES;
+        let end = range.end.min(len).next_multiple_of(AROUND_BYTES).min(len);
+        if range.start < range.end && start < end {
             drop_pages(map, start, end - start);
         }
     }

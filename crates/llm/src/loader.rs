@@ -163,11 +163,8 @@ impl<'a> Loader<'a> {
     fn packed(&self, name: &str, shape: &[usize]) -> Result<DynTensor> {
         let info = self.info(name, shape)?;
         let mut matrix = self.read(info, shape)?;
-        matrix.pack()?;
-        if matrix.packed_bytes() > 0 {
-            // The packed form serves from now on; the file's pages need not stay in memory too.
-            self.file.release(info);
-        }
+        // The packed form serves from now on; the file's pages need not stay in memory too.
+        matrix.pack_in_windows(|len_bytes| self.file.release(info, len_bytes))?;
         self.account(|memory| match matrix.packed_bytes() {
             0 => memory.in_file += info.len_bytes() as u64,
             packed => memory.packed += packed as u64,

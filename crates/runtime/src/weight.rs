@@ -14,6 +14,10 @@ use fucina_kernels::quant::{PANEL_COLS, PackLayout, pack_panel};
 use crate::error::{Error, Result};
 use crate::tensor::DynTensor;
 
+/// What is packed before [`DynTensor::pack_in_windows`] tells: milliseconds of work for a team,
+/// and little beside any model that is short of memory.
+const WINDOW_BYTES: usize = 4 << 20;
+
 /// A matrix `[n, k]`, or one for each expert, as panels. See [`PackLayout`].
 pub(crate) struct Packed {
     /// Of one matrix.
@@ -62,6 +66,17 @@ impl DynTensor {
     ///
     /// Fails if the tensor is not contiguous or has other axes, or without memory.
     pub fn pack(&mut self) -> Result<()> {
+        self.pack_in_windows(|_| ())
+    }
+
+    /// Does what [`pack`](Self::pack) does, and calls `packed` now and then with how many of the
+    /// tensor's bytes, from its first, are packed. Their file pages can go then, so that no more
+    /// than a window of the weight is in memory twice. Not called if the weight stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`pack`](Self::pack).
+    pub fn pack_in_windows(&mut self, mut packed: impl FnMut(usize)) -> Result<()> {
         let op = "pack";
         let (matrices, n, k) = match *self.shape() {
             [n, k] => (1, n, k),
@@ -77,19 +92,25 @@ impl DynTensor {
         let mut panels = rt.pool().take(len_bytes)?;
         let raw = self.bytes(op)?;
         let row_bytes = layout.row_bytes();
+        // Where the rows of a panel are among all bytes. The last panel of a matrix has fewer.
+        let rows_of = |panel: usize| {
+            let (matrix, panel) = (panel / layout.panels(), panel % layout.panels());
+            let first = matrix * n + panel * PANEL_COLS;
+            let end = (matrix * n + n).min(first + PANEL_COLS);
+            first * row_bytes..end * row_bytes
+        };
         let out = panels.host_mut().map_err(|error| crate::ops::storage_error(error, op))?;
-        let out = &mut out[..len_bytes];
-        if !out.is_empty() {
-            rt.team().for_each_chunk(out, layout.panel_bytes(), |panel, out| {
-                let (matrix, panel) = (panel / layout.panels(), panel % layout.panels());
-                let first = panel * PANEL_COLS;
-                let rows = PANEL_COLS.min(n - first);
-                pack_panel(
-                    &layout,
-                    &raw[(matrix * n + first) * row_bytes..][..rows * row_bytes],
-                    out,
-                );
+        let panel_bytes = layout.panel_bytes();
+        // A weight without elements has no panels, or panels without bytes.
+        let panels_at_once = (WINDOW_BYTES / panel_bytes.max(1)).max(1);
+        for (window, out) in
+            out[..len_bytes].chunks_mut(panels_at_once * panel_bytes.max(1)).enumerate()
+        {
+            let first = window * panels_at_once;
+            rt.team().for_each_chunk(out, panel_bytes, |panel, out| {
+                pack_panel(&layout, &raw[rows_of(first + panel)], out);
             });
+            packed(rows_of(first + out.len() / panel_bytes - 1).end);
         }
         self.set_packed(Arc::new(Packed { layout, matrices, panels }));
         Ok(())
@@ -98,5 +119,53 @@ impl DynTensor {
     /// Bytes that the packed form takes. Zero without one.
     pub fn packed_bytes(&self) -> usize {
         self.packed().map_or(0, |packed| packed.len_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+
+    /// Some bytes: neither scales nor quants need to mean anything.
+    fn raw(len: usize) -> Vec<u8> {
+        (0u32..).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).take(len).collect()
+    }
+
+    fn panels(rt: &Runtime, shape: &[usize], raw: &[u8], told: &mut Vec<usize>) -> Vec<u8> {
+        let raw = raw.to_vec().into();
+        let mut weight = rt.tensor_from_bytes(DType::Q8_0, shape, raw).unwrap();
+        weight.pack_in_windows(|end| told.push(end)).unwrap();
+        weight.packed().unwrap().panels().unwrap().to_vec()
+    }
+
+    #[test]
+    fn windows_change_nothing_and_tell_how_far_they_are() {
+        let rt = Runtime::builder().threads(2).build().unwrap();
+        // 4104 rows of 1088 bytes are more than a window, and 1368 are not whole panels.
+        let (experts, n, k) = (3, 1368, 1024);
+        let raw = raw(experts * n * 1088);
+        let mut told = Vec::new();
+        let all = panels(&rt, &[experts, n, k], &raw, &mut told);
+        assert!(told.len() >= 2 && told.is_sorted(), "{told:?}");
+        assert!(told[0] >= WINDOW_BYTES / 2 && told[0] <= WINDOW_BYTES, "{told:?}");
+        assert_eq!(*told.last().unwrap(), raw.len());
+        let each = raw.chunks(n * 1088).flat_map(|raw| {
+            let mut told = Vec::new();
+            let panels = panels(&rt, &[n, k], raw, &mut told);
+            assert_eq!(told, [raw.len()]);
+            panels
+        });
+        assert!(all.into_iter().eq(each));
+    }
+
+    #[test]
+    fn nothing_is_told_of_what_is_not_packed() {
+        let rt = Runtime::builder().threads(1).build().unwrap();
+        let empty = [(DType::Q8_0, [0, 64]), (DType::Q8_0, [4, 0]), (DType::F32, [4, 4])];
+        for (dtype, shape) in empty {
+            let mut weight = rt.zeros(dtype, &shape).unwrap();
+            weight.pack_in_windows(|end| panic!("{dtype} {shape:?}: {end}")).unwrap();
+        }
     }
 }
