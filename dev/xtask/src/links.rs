@@ -9,7 +9,7 @@ use crate::workspace::root;
 /// Folders with pages; the root itself is searched without its folders.
 const FOLDERS: &[&str] = &["docs", "bench", "golden", "crates", "dev"];
 
-/// Checks every relative link of every Markdown page.
+/// Checks every relative link of every Markdown page, and the tests that pages cite.
 pub(crate) fn run() -> Result<()> {
     let root = root();
     let mut pages = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
         bail!("{broken} links lead nowhere");
     }
     println!("links: {links} links in {} pages", pages.len());
-    Ok(())
+    crate::cited::run(&root)
 }
 
 fn collect(folder: &Path, deep: bool, pages: &mut Vec<PathBuf>) -> Result<()> {

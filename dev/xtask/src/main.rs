@@ -8,6 +8,7 @@
 
 mod arch;
 mod ci;
+mod cited;
 mod coverage;
 mod knobs;
 mod lexer;
