@@ -15,9 +15,22 @@ pub(crate) struct Rules {
     pub(crate) halves: bool,
 }
 
-/// The logits after each token, `[tokens, VOCAB]`.
-pub(crate) fn logits(model: &Tiny, rules: &Rules, tokens: &[u32]) -> Vec<f64> {
-    let pass = Pass { model, rules };
+/// Elements of the keys, or of the values, of one token in one layer.
+const KV: usize = KV_HEADS * HEAD_DIM;
+
+/// The keys and values that the cache of a runner has, by layer: those of all tokens in f16.
+pub(crate) type Stored = Vec<[Vec<f16>; 2]>;
+
+/// The logits after each token, `[tokens, VOCAB]`. Keys and values are rounded to f16. If there is
+/// a cache of a runner, each of its elements is checked, with `error` of the row's rms allowed
+/// beside the rounding, and used: so what lies between two numbers of f16 may be either.
+pub(crate) fn logits(
+    model: &Tiny,
+    rules: &Rules,
+    tokens: &[u32],
+    cache: Option<(&Stored, f64)>,
+) -> Vec<f64> {
+    let pass = Pass { model, rules, cache };
     let embedding = pass.weights("token_embd.weight");
     let mut x: Vec<Vec<f64>> = tokens
         .iter()
@@ -25,7 +38,7 @@ pub(crate) fn logits(model: &Tiny, rules: &Rules, tokens: &[u32]) -> Vec<f64> {
         .map(|row| row.map(|&value| f64::from(value)).collect())
         .collect();
     for layer in 0..LAYERS {
-        pass.layer(&format!("blk.{layer}"), &mut x);
+        pass.layer(layer, &mut x);
     }
     let output = if model.tensors.contains_key("output.weight") { "output" } else { "token_embd" };
     x.iter().flat_map(|row| pass.product(output, &pass.norm("output_norm", row), VOCAB)).collect()
@@ -34,6 +47,7 @@ pub(crate) fn logits(model: &Tiny, rules: &Rules, tokens: &[u32]) -> Vec<f64> {
 struct Pass<'a> {
     model: &'a Tiny,
     rules: &'a Rules,
+    cache: Option<(&'a Stored, f64)>,
 }
 
 impl Pass<'_> {
@@ -71,8 +85,26 @@ impl Pass<'_> {
         }
     }
 
-    fn layer(&self, block: &str, x: &mut [Vec<f64>]) {
-        let half = |x: &f64| f16::from_f64(*x).to_f64();
+    /// Keys (`which` is 0) or values of one token as the cache has them.
+    fn round(&self, layer: usize, which: usize, position: usize, exact: &[f64]) -> Vec<f64> {
+        let Some((stored, error)) = self.cache else {
+            return exact.iter().map(|&x| f16::from_f64(x).to_f64()).collect();
+        };
+        let stored = &stored[layer][which][position * KV..][..KV];
+        let rms = (exact.iter().map(|x| x * x).sum::<f64>() / KV as f64).sqrt();
+        let check = |(&stored, &exact): (&f16, &f64)| {
+            let stored = stored.to_f64();
+            // Half the step from one number of f16 to the next.
+            let half_step = stored.abs().max(2f64.powi(-14)).log2().floor().exp2() / 2048.0;
+            let off = (stored - exact).abs();
+            assert!(off <= half_step + error * rms, "{layer} {which} {position}: {stored} {exact}");
+            stored
+        };
+        stored.iter().zip(exact).map(check).collect()
+    }
+
+    fn layer(&self, layer: usize, x: &mut [Vec<f64>]) {
+        let block = format!("blk.{layer}");
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (position, x) in x.iter_mut().enumerate() {
             let h = self.norm(&format!("{block}.attn_norm"), x);
@@ -83,8 +115,8 @@ impl Pass<'_> {
             for head in q.chunks_exact_mut(HEAD_DIM).chain(k.chunks_exact_mut(HEAD_DIM)) {
                 self.rotate(head, position);
             }
-            keys.push(k.iter().map(half).collect::<Vec<f64>>());
-            values.push(project("v", KV_HEADS).iter().map(half).collect::<Vec<f64>>());
+            keys.push(self.round(layer, 0, position, &k));
+            values.push(self.round(layer, 1, position, &project("v", KV_HEADS)));
             let attended: Vec<f64> =
                 (0..HEADS).flat_map(|head| attend(head, &q, &keys, &values)).collect();
             let out = self.product(&format!("{block}.attn_output"), &attended, HIDDEN);
