@@ -52,9 +52,17 @@ fn bench_json_has_every_sample_and_csv_the_same_columns() {
 #[test]
 fn doctor_tells_what_will_be_used() {
     let done = call(&["doctor"]).ok();
-    for words in ["threads", "ISA", "kernels", "Q4_K", "TQ2_0", "pool", "providers", "none"] {
+    for words in ["threads", "ISA", "kernels", "Q4_K", "TQ2_0", "pool", "providers"] {
         assert!(done.stdout.contains(words), "{words} is not in {}", done.stdout);
     }
+    // Linux has a provider for CUDA; this machine may or may not have a driver.
+    assert_eq!(done.stdout.contains("cuda"), cfg!(not(target_os = "macos")), "{}", done.stdout);
+    let none = call_with(&["doctor"], &[("FUCINA_GPU", "0")]).ok();
+    assert!(none.stdout.contains("none was looked for"), "{}", none.stdout);
+    let elsewhere = call_with(&["doctor"], &[("FUCINA_CUDA_LIBRARY", "/no/such/libcuda.so")]).ok();
+    assert!(elsewhere.stdout.contains("/no/such/libcuda.so"), "{}", elsewhere.stdout);
+    let wrong = call_with(&["doctor"], &[("FUCINA_GPU_DEVICE", "first")]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
     let report = call(&["doctor", "--json"]).ok().json();
     assert_eq!(report["isa"], fucina::Isa::best().name());
     let available: Vec<_> = fucina::Isa::available().into_iter().map(fucina::Isa::name).collect();

@@ -60,7 +60,8 @@ pub(crate) struct Cuda {
 impl Cuda {
     /// Opens and starts the driver. The error is one line that says why there is none.
     pub(crate) fn open(names: &[&Path]) -> std::result::Result<Self, String> {
-        let driver = Driver::open(names)?;
+        let driver =
+            Driver::open(names).map_err(|why| format!("there is no CUDA driver: {why}"))?;
         // SAFETY: the flags must be 0.
         let status = unsafe { (driver.init)(0) };
         match driver.check(status) {

@@ -35,8 +35,8 @@ use memory::DevicePool;
 use ops::Planner;
 use queue::{COMPUTE_LANE, Device};
 
-/// Names of the driver's library, in the order of search.
-const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// Names of the driver's library. Without a version it would be the stub of a toolkit.
+const LIBRARIES: [&str; 1] = ["libcuda.so.1"];
 
 /// Oldest driver whose PTX the kernels are: 12.0, of the driver series 525.
 const MIN_DRIVER: i32 = 12_000;
