@@ -78,6 +78,10 @@ pub(crate) fn report(result: anyhow::Result<Exit>) -> Exit {
 
 /// The code of an error. `None` if standard output was closed.
 fn code(error: &anyhow::Error) -> Option<Exit> {
+    // A failure may also stand as the context of another error.
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return Some(failure.exit);
+    }
     for cause in error.chain() {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return Some(failure.exit);
@@ -160,6 +164,8 @@ mod tests {
         let long = llm::Error::PromptTooLong { prompt: 9, held: 0, context: 4 };
         assert_eq!(code_of(Failure::usage("x")), Some(Exit::Usage));
         assert_eq!(code_of(long), Some(Exit::Input));
+        let context = anyhow::Error::from(io::Error::other("x")).context(Failure::input("y"));
+        assert_eq!(code(&context), Some(Exit::Input));
         assert_eq!(code_of(llm::Error::Context { wanted: 9, limit: 4 }), Some(Exit::Usage));
         assert_eq!(code_of(llm::Error::Architecture { found: "x".into() }), Some(Exit::Model));
         assert_eq!(code_of(gguf::Error::NotAFile { file: "x".into() }), Some(Exit::Model));
