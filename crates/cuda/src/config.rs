@@ -2,6 +2,41 @@
 
 use std::path::PathBuf;
 
+/// Where a library comes from that is used if it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OptionalLibrary {
+    /// The system's, under its usual names.
+    #[default]
+    System,
+    /// Nowhere: do without it.
+    Off,
+    /// This file.
+    Path(PathBuf),
+}
+
+impl OptionalLibrary {
+    fn from_env(name: &str) -> Self {
+        match std::env::var_os(name) {
+            None => Self::System,
+            Some(value) if value.is_empty() => Self::System,
+            Some(value) if value == "0" || value == "off" => Self::Off,
+            Some(path) => Self::Path(path.into()),
+        }
+    }
+}
+
+/// Which form of the kernels the device gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Kernels {
+    /// The compiled ones; their sources only if the driver refuses those.
+    #[default]
+    Compiled,
+    /// The sources, compiled at run time by NVRTC.
+    Sources,
+}
+
 /// How a CUDA device is found and used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -10,6 +45,14 @@ pub struct CudaConfig {
     pub device: u32,
     /// Path of the driver library, instead of the system's.
     pub library: Option<PathBuf>,
+    /// cuBLAS, for large f32 products.
+    pub cublas: OptionalLibrary,
+    /// Let cuBLAS round the operands of f32 products to TF32, for tensor cores.
+    pub tf32: bool,
+    /// The run-time compiler.
+    pub nvrtc: OptionalLibrary,
+    /// Which form of the kernels to use.
+    pub kernels: Kernels,
     /// Device memory to use, in bytes; four fifths of what is free if `None`.
     pub memory_bytes: Option<usize>,
     /// Most commands in flight.
@@ -28,6 +71,10 @@ impl Default for CudaConfig {
         Self {
             device: 0,
             library: None,
+            cublas: OptionalLibrary::System,
+            tf32: false,
+            nvrtc: OptionalLibrary::System,
+            kernels: Kernels::Compiled,
             memory_bytes: None,
             in_flight: 8,
             quant_mma: true,
@@ -60,10 +107,15 @@ impl CudaConfig {
         let look =
             |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let library = std::env::var_os("FUCINA_CUDA_LIBRARY").filter(|path| !path.is_empty());
-        Ok(Self { library: library.map(PathBuf::from), ..Self::from_lookup(look)? })
+        Ok(Self {
+            library: library.map(PathBuf::from),
+            cublas: OptionalLibrary::from_env("FUCINA_CUBLAS_LIBRARY"),
+            nvrtc: OptionalLibrary::from_env("FUCINA_NVRTC_LIBRARY"),
+            ..Self::from_lookup(look)?
+        })
     }
 
-    /// Reads all but the path of the library from any source.
+    /// Reads all but the paths of libraries from any source.
     ///
     /// # Errors
     ///
@@ -84,14 +136,24 @@ impl CudaConfig {
         };
         let device = number("FUCINA_GPU_DEVICE", (0, 1023), "a number of a device, from 0 on")?;
         let in_flight = number("FUCINA_GPU_IN_FLIGHT", (1, 64), "a number from 1 to 64")?;
+        let kernels = match look("FUCINA_GPU_KERNELS").as_deref() {
+            None | Some("ptx") => Kernels::Compiled,
+            Some("src") => Kernels::Sources,
+            Some(value) => {
+                let (name, value) = ("FUCINA_GPU_KERNELS", value.to_owned());
+                return Err(WrongVariable { name, value, expected: "ptx or src" });
+            }
+        };
         Ok(Self {
             device: device.and_then(|device| u32::try_from(device).ok()).unwrap_or(0),
-            library: None,
+            tf32: switch("FUCINA_GPU_TF32", default.tf32)?,
+            kernels,
             memory_bytes: number("FUCINA_GPU_VRAM_BUDGET", (0, usize::MAX), "a number of bytes")?,
             in_flight: in_flight.unwrap_or(default.in_flight),
             quant_mma: switch("FUCINA_GPU_QUANT_MMA", default.quant_mma)?,
             quant_split_k: switch("FUCINA_GPU_QUANT_SPLIT_K", default.quant_split_k)?,
             quant_int8: switch("FUCINA_GPU_QUANT_INT8", default.quant_int8)?,
+            ..default
         })
     }
 }
@@ -123,6 +185,8 @@ mod tests {
             ("FUCINA_GPU_QUANT_MMA", "no"),
             ("FUCINA_GPU_QUANT_SPLIT_K", "2"),
             ("FUCINA_GPU_QUANT_INT8", "yes"),
+            ("FUCINA_GPU_TF32", "yes"),
+            ("FUCINA_GPU_KERNELS", "cubin"),
         ] {
             let error = config(&[(name, value)]).unwrap_err();
             assert_eq!((error.name, error.value.as_str()), (name, value));
@@ -138,15 +202,19 @@ mod tests {
             ("FUCINA_GPU_QUANT_MMA", "0"),
             ("FUCINA_GPU_QUANT_SPLIT_K", "0"),
             ("FUCINA_GPU_QUANT_INT8", "1"),
+            ("FUCINA_GPU_TF32", "1"),
+            ("FUCINA_GPU_KERNELS", "src"),
         ]);
         let want = CudaConfig {
             device: 3,
-            library: None,
+            tf32: true,
+            kernels: Kernels::Sources,
             memory_bytes: Some(1_000_000),
             in_flight: 2,
             quant_mma: false,
             quant_split_k: false,
             quant_int8: true,
+            ..CudaConfig::default()
         };
         assert_eq!(config, Ok(want));
     }

@@ -24,6 +24,11 @@ impl fmt::Display for CuError {
 }
 
 impl CuError {
+    /// The status of a library that works on the driver.
+    pub(crate) fn of_library(code: Status, name: impl Into<String>) -> Self {
+        Self { code, name: name.into() }
+    }
+
     /// What a process that was forked after the driver had started is told: the driver does not
     /// work there.
     pub(crate) fn forked() -> Self {
@@ -455,6 +460,13 @@ impl Arguments {
 pub(crate) struct Stream {
     context: Arc<Context>,
     handle: Handle,
+}
+
+impl Stream {
+    /// For a library that queues work of its own.
+    pub(crate) const fn handle(&self) -> Handle {
+        self.handle
+    }
 }
 
 impl Drop for Stream {

@@ -8,14 +8,17 @@
 //! How far it is verified: see `docs/cuda.md`.
 
 mod config;
+mod cublas;
 mod driver;
 mod flight;
 mod inputs;
 mod memory;
 mod modules;
+mod nvrtc;
 mod ops;
 mod pages;
 mod queue;
+mod sources;
 mod staging;
 mod sys;
 
@@ -26,7 +29,7 @@ use fucina_accel::{
     Budget, Call, Decline, DeviceCopy, DeviceInfo, Provider, ProviderCounters, Storage, Submission,
 };
 
-pub use config::{CudaConfig, WrongVariable};
+pub use config::{CudaConfig, Kernels, OptionalLibrary, WrongVariable};
 
 use driver::{CuError, Cuda};
 use flight::Command;
@@ -123,8 +126,9 @@ fn failed(what: &'static str) -> impl Fn(CuError) -> Unavailable {
 
 /// One CUDA device.
 pub struct CudaProvider {
-    device: Arc<Device>,
+    /// Before the device: its library's handle goes before the lanes do.
     planner: Planner,
+    device: Arc<Device>,
     about: CudaDevice,
 }
 
@@ -201,12 +205,18 @@ impl Provider for CudaProvider {
         let mut inputs = unsafe { Inputs::of(device, &entered, call) }?;
         let buffer = device.memory.take(out_bytes).ok_or(Decline::OutOfDeviceMemory)?;
         let buffer = Arc::new(buffer);
-        let plan = self.planner.plan(device, &entered, call, &mut inputs, &buffer)?;
+        let mut plan = self.planner.plan(device, &entered, call, &mut inputs, &buffer)?;
         let target = (out.capacity_bytes() >= pages::MIN_BYTES)
             .then(|| inputs::locked(device, out))
             .flatten()
             .map_or_else(Weak::new, |locked| Arc::downgrade(&locked));
-        let (place, done) = device.enqueue(&entered, &mut inputs, &plan)?;
+        let mut queued = device.enqueue(&entered, &mut inputs, &plan);
+        if matches!(queued, Err(Decline::Refused)) && plan.library_failed() {
+            // Our own kernels do it. Nothing of the first attempt is left.
+            plan = self.planner.plan(device, &entered, call, &mut inputs, &buffer)?;
+            queued = device.enqueue(&entered, &mut inputs, &plan);
+        }
+        let (place, done) = queued?;
 
         // The device has the command: from here on nothing declines.
         inputs.keep(device, call);
@@ -217,6 +227,13 @@ impl Provider for CudaProvider {
         let command = Command { device: Arc::clone(device), done, out: buffer, target };
         let lane = id.lane(COMPUTE_LANE);
         Ok(Submission::new(lane, place, Arc::new(command)).with_output_copy(copy))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        match self.device.context.enter() {
+            Ok(entered) => self.planner.about(&self.device, &entered),
+            Err(error) => vec![format!("the device cannot be used: {error}")],
+        }
     }
 
     fn synchronize(&self) {

@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use fucina_accel::Decline;
 use fucina_dtype::DType;
 
+use crate::config::{CudaConfig, Kernels, OptionalLibrary};
 use crate::driver::{Entered, Function, Module, held};
+use crate::nvrtc::Compiler;
+use crate::sources::Source;
 
 /// A source of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,10 +113,18 @@ pub(crate) fn gemm_i8(dtype: DType, is_sm80: bool) -> Result<Image, Decline> {
 }
 
 /// The kernels of one device.
-#[derive(Default)]
 pub(crate) struct Modules {
+    kernels: Kernels,
+    nvrtc: OptionalLibrary,
+    capability: (i32, i32),
     loaded: Mutex<HashMap<&'static str, Loaded>>,
+    compiler: OnceLock<Result<Compiler, String>>,
+    /// Why modules could not be loaded.
+    troubles: Mutex<Vec<String>>,
 }
+
+/// Reasons that are kept.
+const MAX_TROUBLES: usize = 4;
 
 enum Loaded {
     Module {
@@ -125,6 +136,17 @@ enum Loaded {
 }
 
 impl Modules {
+    pub(crate) fn new(config: &CudaConfig, capability: (i32, i32)) -> Self {
+        Self {
+            kernels: config.kernels,
+            nvrtc: config.nvrtc.clone(),
+            capability,
+            loaded: Mutex::default(),
+            compiler: OnceLock::new(),
+            troubles: Mutex::default(),
+        }
+    }
+
     /// The kernel `name` of an image. The first call for an image takes the driver's compiler some
     /// time.
     pub(crate) fn function(
@@ -135,7 +157,7 @@ impl Modules {
         shared_bytes: u32,
     ) -> Result<Arc<Function>, Decline> {
         let mut loaded = held(&self.loaded);
-        let entry = loaded.entry(image.name).or_insert_with(|| Self::load(entered, image));
+        let entry = loaded.entry(image.name).or_insert_with(|| self.load(entered, image));
         let Loaded::Module { module, functions } = entry else { return Err(Decline::Refused) };
         if let Some(function) = functions.get(name) {
             return Ok(Arc::clone(function));
@@ -150,11 +172,54 @@ impl Modules {
         Ok(function)
     }
 
-    fn load(entered: &Entered<'_>, image: Image) -> Loaded {
-        let module = CString::new(image.ptx).ok().and_then(|ptx| entered.module(&ptx).ok());
+    /// One line on where kernels come from, and one for each of the first modules without any.
+    pub(crate) fn about(&self, entered: &Entered<'_>) -> Vec<String> {
+        // Something small, to see whether it works.
+        let _ = self.function(entered, PACK, "reduce_splits", 0);
+        let mut lines = held(&self.troubles).clone();
+        let compiler = self.compiler.get().and_then(|compiler| compiler.as_ref().ok());
+        lines.push(match compiler {
+            Some(compiler) => format!("kernels from their sources, by {}", compiler.about()),
+            None if self.kernels == Kernels::Compiled => "kernels as shipped, in PTX".to_owned(),
+            None => return lines,
+        });
+        lines
+    }
+
+    fn load(&self, entered: &Entered<'_>, image: Image) -> Loaded {
+        let module = match self.kernels {
+            Kernels::Sources => self.compile(entered, image),
+            Kernels::Compiled => shipped(entered, image).or_else(|refused| {
+                let compiled = self.compile(entered, image);
+                compiled.map_err(|why| format!("the driver refuses it ({refused}), and {why}"))
+            }),
+        };
         match module {
-            Some(module) => Loaded::Module { module: Arc::new(module), functions: HashMap::new() },
-            None => Loaded::Refused,
+            Ok(module) => Loaded::Module { module: Arc::new(module), functions: HashMap::new() },
+            Err(why) => {
+                let mut troubles = held(&self.troubles);
+                if troubles.len() < MAX_TROUBLES {
+                    troubles.push(format!("no kernels of {}: {why}", image.name));
+                }
+                Loaded::Refused
+            }
         }
     }
+
+    /// The module from its source.
+    fn compile(&self, entered: &Entered<'_>, image: Image) -> Result<Module, String> {
+        let compiler = self.compiler.get_or_init(|| Compiler::open(&self.nvrtc));
+        let compiler = compiler.as_ref().map_err(Clone::clone)?;
+        let source = Source::of(image.name).ok_or("it has no source")?;
+        let ptx = compiler.compile(&source, self.capability)?;
+        let refused =
+            |error| format!("the driver refuses the code of {}: {error}", compiler.about());
+        entered.module(&ptx).map_err(refused)
+    }
+}
+
+/// The module from the compiled kernels.
+fn shipped(entered: &Entered<'_>, image: Image) -> Result<Module, String> {
+    let ptx = CString::new(image.ptx).map_err(|_| "a zero byte".to_owned())?;
+    entered.module(&ptx).map_err(|error| error.to_string())
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use fucina_accel::{Call, Decline, Operand};
 use fucina_dtype::DType;
 
+use crate::cublas::{Blas, CuBlas, Gemm};
 use crate::driver::{Arguments, Entered, Launch};
 use crate::inputs::{Inputs, Upload};
 use crate::memory::{Buffer, WeightKey};
@@ -22,10 +23,19 @@ use crate::queue::Device;
 use crate::sys::DevicePtr;
 use crate::{CudaConfig, CudaDevice};
 
-/// The launches of one command.
+/// What the compute lane does for a command.
+#[expect(clippy::large_enum_variant, reason = "nearly all steps are the large one")]
+pub(crate) enum Step {
+    /// One of our kernels.
+    Launch(Launch),
+    /// A product by cuBLAS.
+    Gemm(Arc<Blas>, Gemm),
+}
+
+/// The steps of one command.
 #[derive(Default)]
 pub(crate) struct Plan {
-    pub(crate) launches: Vec<Launch>,
+    pub(crate) steps: Vec<Step>,
     /// The output and scratch memory.
     pub(crate) buffers: Vec<Arc<Buffer>>,
     /// The largest weights of matrices, which the command finds and later ones can use.
@@ -39,11 +49,17 @@ impl Plan {
             weights.remember(key, largest);
         }
     }
+
+    /// Reports whether a library has refused a step. Another plan does without the library.
+    pub(crate) fn library_failed(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Gemm(blas, _) if blas.has_failed()))
+    }
 }
 
 /// Chooses kernels for one device.
 pub(crate) struct Planner {
     modules: Modules,
+    cublas: CuBlas,
     multiprocessors: usize,
     /// Kernels for compute capability 8.0 and later run here.
     is_sm80: bool,
@@ -53,11 +69,19 @@ pub(crate) struct Planner {
 impl Planner {
     pub(crate) fn new(config: &CudaConfig, about: &CudaDevice) -> Self {
         Self {
-            modules: Modules::default(),
+            modules: Modules::new(config, about.capability),
+            cublas: CuBlas::new(config, about.capability),
             multiprocessors: about.multiprocessors.max(1) as usize,
             is_sm80: about.capability >= (8, 0),
             config: config.clone(),
         }
+    }
+
+    /// Lines for a person on what runs the calls.
+    pub(crate) fn about(&self, device: &Device, entered: &Entered<'_>) -> Vec<String> {
+        let mut lines = self.modules.about(entered);
+        lines.push(self.cublas.about(device, entered));
+        lines
     }
 
     /// Declines what no kernel can do, before anything moves.
@@ -79,7 +103,7 @@ impl Planner {
         }
     }
 
-    /// The launches of a call that [`takes`](Self::takes) has accepted.
+    /// The steps of a call that [`takes`](Self::takes) has accepted.
     pub(crate) fn plan(
         &self,
         device: &Device,
@@ -141,8 +165,17 @@ impl Site<'_, '_> {
         let modules = &self.planner.modules;
         let function = modules.function(self.entered, image, &name, shared_bytes)?;
         let block = [threads, 1, 1];
-        self.plan.launches.push(Launch { function, grid, block, shared_bytes, arguments });
+        let launch = Launch { function, grid, block, shared_bytes, arguments };
+        self.plan.steps.push(Step::Launch(launch));
         Ok(())
+    }
+
+    /// A product by cuBLAS, if that can be had. `false` if not.
+    fn gemm(&mut self, gemm: Gemm) -> bool {
+        let Some(blas) = self.planner.cublas.get(self.device, self.entered) else { return false };
+        self.plan.buffers.push(Arc::clone(blas.workspace()));
+        self.plan.steps.push(Step::Gemm(blas, gemm));
+        true
     }
 
     /// Device memory for the command alone.

@@ -12,7 +12,7 @@ use fucina_accel::{CommandError, Decline, ProviderCounters, ProviderId};
 use crate::driver::{Context, CuError, Entered, Event, Events, Stream, held};
 use crate::inputs::{Inputs, Source, Upload};
 use crate::memory::{Buffer, DevicePool};
-use crate::ops::Plan;
+use crate::ops::{Plan, Step};
 use crate::pages::SharedPages;
 use crate::staging::{Piece, Staging};
 
@@ -232,10 +232,15 @@ impl Device {
             entered.record(&uploaded, &self.lanes.upload)?;
             entered.wait(&self.lanes.compute, &uploaded)?;
         }
-        for launch in &plan.launches {
-            // SAFETY: the op's planner has matched the arguments to the kernel and the sizes to
-            // the buffers. Buffers that go back to the pool remember this command.
-            unsafe { entered.launch(&self.lanes.compute, launch) }?;
+        for step in &plan.steps {
+            match step {
+                // SAFETY: the op's planner has matched the arguments to the kernel and the sizes
+                // to the buffers. Buffers that go back to the pool remember this command.
+                Step::Launch(launch) => unsafe { entered.launch(&self.lanes.compute, launch) },
+                // SAFETY: the same holds for the operands of a product, and the caller has locked
+                // the queue.
+                Step::Gemm(blas, gemm) => unsafe { blas.run(entered, gemm) },
+            }?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
-//! The driver's C interface: types, constants, and a table of entry points that is filled at run
-//! time. Nothing here is called except through [`crate::driver`].
+//! The C interfaces of the driver, of cuBLAS and of the run-time compiler: types, constants, and
+//! tables of entry points that are filled at run time. Nothing here is called except through
+//! [`crate::driver`], [`crate::cublas`] and [`crate::nvrtc`].
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -53,9 +54,14 @@ pub(crate) const ATTR_SM_COUNT: c_int = 16;
 pub(crate) const ATTR_CC_MAJOR: c_int = 75;
 pub(crate) const ATTR_CC_MINOR: c_int = 76;
 
+pub(crate) const BLAS_OP_N: c_int = 0;
+pub(crate) const BLAS_OP_T: c_int = 1;
+pub(crate) const BLAS_DEFAULT_MATH: c_int = 0;
+pub(crate) const BLAS_TF32_MATH: c_int = 3;
+
 /// Declares a table of entry points and its loader. Each row is a field, the symbol, its type.
 macro_rules! table {
-    ($(#[$doc:meta])* $name:ident { $($field:ident: $symbol:literal ($($arg:ty),*);)* }) => {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $symbol:literal ($($arg:ty),* $(,)?);)* }) => {
         $(#[$doc])*
         pub(crate) struct $name {
             $(pub(crate) $field: unsafe extern "C" fn($($arg),*) -> Status,)*
@@ -66,10 +72,10 @@ macro_rules! table {
         impl $name {
             /// Opens the first library of `names` that exists and has every entry point.
             pub(crate) fn open(names: &[&Path]) -> Result<Self, String> {
-                let library = open_first(names)?;
-                // SAFETY: each symbol has the type that the driver's public interface gives it;
+                let (library, path) = open_first(names)?;
+                // SAFETY: each symbol has the type that the library's public interface gives it;
                 // the pointers are kept no longer than the library, which is a field beside them.
-                $(let $field = unsafe { symbol(&library, $symbol) }?;)*
+                $(let $field = unsafe { symbol(&library, path, $symbol) }?;)*
                 Ok(Self { $($field,)* _library: library })
             }
         }
@@ -121,14 +127,56 @@ table! {
     }
 }
 
+table! {
+    /// `libcublas`, from 11.0 on.
+    Blas {
+        create: "cublasCreate_v2" (*mut *mut Opaque);
+        destroy: "cublasDestroy_v2" (*mut Opaque);
+        version: "cublasGetVersion_v2" (*mut Opaque, *mut c_int);
+        set_stream: "cublasSetStream_v2" (*mut Opaque, *mut Opaque);
+        set_workspace: "cublasSetWorkspace_v2" (*mut Opaque, DevicePtr, usize);
+        set_math_mode: "cublasSetMathMode" (*mut Opaque, c_int);
+        // Handle, two transpositions, three sizes, alpha, A with its stride, B with its stride,
+        // beta, C with its stride.
+        sgemm: "cublasSgemm_v2" (
+            *mut Opaque, c_int, c_int, c_int, c_int, c_int, *const f32, DevicePtr, c_int,
+            DevicePtr, c_int, *const f32, DevicePtr, c_int,
+        );
+        // The same with a distance of matrices after each stride, and the number of matrices.
+        sgemm_strided: "cublasSgemmStridedBatched" (
+            *mut Opaque, c_int, c_int, c_int, c_int, c_int, *const f32, DevicePtr, c_int, i64,
+            DevicePtr, c_int, i64, *const f32, DevicePtr, c_int, i64, c_int,
+        );
+    }
+}
+
+table! {
+    /// `libnvrtc`, from 11.2 on.
+    Nvrtc {
+        version: "nvrtcVersion" (*mut c_int, *mut c_int);
+        arch_count: "nvrtcGetNumSupportedArchs" (*mut c_int);
+        archs: "nvrtcGetSupportedArchs" (*mut c_int);
+        create: "nvrtcCreateProgram" (
+            *mut *mut Opaque, *const c_char, *const c_char, c_int, *const *const c_char,
+            *const *const c_char,
+        );
+        destroy: "nvrtcDestroyProgram" (*mut *mut Opaque);
+        compile: "nvrtcCompileProgram" (*mut Opaque, c_int, *const *const c_char);
+        ptx_size: "nvrtcGetPTXSize" (*mut Opaque, *mut usize);
+        ptx: "nvrtcGetPTX" (*mut Opaque, *mut c_char);
+        log_size: "nvrtcGetProgramLogSize" (*mut Opaque, *mut usize);
+        log: "nvrtcGetProgramLog" (*mut Opaque, *mut c_char);
+    }
+}
+
 /// Opens the first of `names` that can be opened; the error is that of the last one.
-fn open_first(names: &[&Path]) -> Result<Library, String> {
+fn open_first<'n>(names: &[&'n Path]) -> Result<(Library, &'n Path), String> {
     let mut last = "no name to look for".to_owned();
-    for name in names {
-        // SAFETY: the library is the GPU driver's, or what the user named in its place; its
+    for &name in names {
+        // SAFETY: the library is the GPU vendor's, or what the user named in its place; its
         // initializers run with the trust that any driver has.
         match unsafe { Library::new(name) } {
-            Ok(library) => return Ok(library),
+            Ok(library) => return Ok((library, name)),
             Err(error) => last = format!("{} cannot be opened: {error}", name.display()),
         }
     }
@@ -141,8 +189,9 @@ fn open_first(names: &[&Path]) -> Result<Library, String> {
 ///
 /// `T` is the type of the function behind the symbol, and the result is not used after the library
 /// is closed.
-unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
+unsafe fn symbol<T: Copy>(library: &Library, path: &Path, name: &str) -> Result<T, String> {
     // SAFETY: passed on to the caller.
     let symbol = unsafe { library.get::<T>(name.as_bytes()) };
-    symbol.map(|symbol| *symbol).map_err(|_| format!("the driver has no entry point {name}"))
+    let missing = |_| format!("{} has no entry point {name}", path.display());
+    symbol.map(|symbol| *symbol).map_err(missing)
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{Rig, library};
+use common::{Rig, library, use_cublas};
 use fucina_accel::{Pool, Provider, conformance};
 use fucina_cuda::{CudaConfig, CudaProvider};
 use fucina_cuda_driver::control::{Config, Driver, Schedule};
@@ -15,12 +15,17 @@ fn exactness() -> conformance::Config {
 }
 
 fn conforms(config: Config) {
+    conforms_with(config, |_| ());
+}
+
+fn conforms_with(config: Config, adjust: fn(&mut CudaConfig)) {
     let drivers = Mutex::new(Vec::new());
     let report = conformance::run_with(
         &|| {
             let driver = Driver::start(&library(), config).expect("the simulator starts");
             let mut cuda = CudaConfig::default();
             cuda.library = Some(driver.path().to_owned());
+            adjust(&mut cuda);
             let provider = CudaProvider::open(&cuda).expect("it has a device");
             drivers.lock().expect("no test has panicked").push(driver);
             Arc::new(provider) as Arc<dyn Provider>
@@ -50,6 +55,21 @@ fn conforms_on_a_lazy_device() {
 #[test]
 fn conforms_on_a_device_of_the_first_kind_with_tensor_cores() {
     conforms(Config { capability: 70, schedule: Schedule::Random, seed: 2, ..Config::default() });
+}
+
+#[test]
+fn conforms_with_cublas() {
+    let config = Config { schedule: Schedule::Random, seed: 3, ..Config::default() };
+    conforms_with(config, use_cublas);
+}
+
+#[test]
+fn conforms_with_cublas_in_tf32() {
+    let config = Config { schedule: Schedule::Lazy, seed: 4, ..Config::default() };
+    conforms_with(config, |cuda| {
+        use_cublas(cuda);
+        cuda.tf32 = true;
+    });
 }
 
 #[test]

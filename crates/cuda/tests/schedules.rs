@@ -37,11 +37,20 @@ const REDUNDANT: [(&str, u64); 1] = [("cuStreamWaitEvent", 5)];
 /// is late, or on one that copies early.
 #[test]
 fn every_wait_is_needed() {
+    waits_are_needed(Rig::new);
+}
+
+#[test]
+fn every_wait_is_needed_with_cublas() {
+    waits_are_needed(Rig::with_cublas);
+}
+
+fn waits_are_needed(rig: fn(Config) -> Rig) {
     for call in
         ["cuStreamWaitEvent", "cuEventRecord", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"]
     {
         let mut left_out = 0;
-        while let Some(shows) = shows_without(call, left_out) {
+        while let Some(shows) = shows_without(rig, call, left_out) {
             let redundant = REDUNDANT.contains(&(call, left_out));
             assert!(shows != redundant, "{call} number {left_out}: shows is {shows}");
             left_out += 1;
@@ -51,10 +60,10 @@ fn every_wait_is_needed() {
 }
 
 /// Whether it shows that call number `at` is left out. `None` if there are not as many.
-fn shows_without(call: &str, at: u64) -> Option<bool> {
+fn shows_without(rig: fn(Config) -> Rig, call: &str, at: u64) -> Option<bool> {
     for schedule in [Schedule::Lazy, Schedule::CopiesFirst] {
         let ignore = Fail::new(call, at, 1);
-        let rig = Rig::new(Config { schedule, ignore, ..Config::default() });
+        let rig = rig(Config { schedule, ignore, ..Config::default() });
         let outcome = program(&*rig.provider, 1, SMALL);
         if rig.driver.calls(call) <= at {
             return None;
@@ -102,7 +111,7 @@ fn a_call_that_fails_declines_or_is_an_error() {
         for at in [0, 1, 2, 5, u64::MAX] {
             let fail = Fail::new(call, at, 2);
             let config = Config { fail, schedule: Schedule::Random, seed: at, ..Config::default() };
-            let rig = Rig::new(config);
+            let rig = if at % 2 == 0 { Rig::new(config) } else { Rig::with_cublas(config) };
             match program(&*rig.provider, 2, SIDE) {
                 Ok(()) | Err(Trouble::Declined(_) | Trouble::Fault(_)) => {}
                 Err(Trouble::Wrong(why)) => panic!("{call} {at}: {why}"),

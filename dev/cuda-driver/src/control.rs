@@ -77,12 +77,14 @@ pub struct Config {
     pub multiprocessors: c_int,
     /// Version of the driver, such as 12040.
     pub version: c_int,
+    /// Version of cuBLAS, such as 120001.
+    pub blas_version: c_int,
     /// A call that fails.
     pub fail: Fail,
     /// A call that reports success and does nothing, as if the program had left it out. Its code
     /// is not 0.
     pub ignore: Fail,
-    /// The kernel with this number fails, and breaks the context. `u64::MAX`: none.
+    /// The kernel or product with this number fails, and breaks the context. `u64::MAX`: none.
     pub fault_at: u64,
     /// Locking pages of the host fails.
     pub refuse_registration: bool,
@@ -98,6 +100,7 @@ impl Default for Config {
             capability: 80,
             multiprocessors: 8,
             version: 12_000,
+            blas_version: 120_001,
             fail: Fail::default(),
             ignore: Fail::default(),
             fault_at: u64::MAX,
@@ -120,8 +123,10 @@ pub struct Report {
     pub downloads: u64,
     /// Their size.
     pub downloaded_bytes: u64,
-    /// Kernels that ran.
+    /// Kernels that ran, and products of cuBLAS.
     pub launches: u64,
+    /// Products of cuBLAS that ran.
+    pub products: u64,
     /// Allocations of device memory that were not freed.
     pub live_allocations: u64,
     /// Ranges of host pages that are locked.
@@ -136,6 +141,8 @@ pub struct Report {
     pub live_modules: u64,
     /// References to contexts that were not released.
     pub live_contexts: u64,
+    /// Handles of cuBLAS that were not destroyed.
+    pub live_blas_handles: u64,
 }
 
 impl Report {
@@ -148,6 +155,7 @@ impl Report {
             + self.live_streams
             + self.live_modules
             + self.live_contexts
+            + self.live_blas_handles
     }
 }
 

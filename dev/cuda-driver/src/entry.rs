@@ -25,10 +25,10 @@ const CONTEXT: usize = 0xc0de_0000;
 
 thread_local! {
     /// How often a context was pushed on this thread.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    pub(crate) static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-fn sim() -> MutexGuard<'static, Sim> {
+pub(crate) fn sim() -> MutexGuard<'static, Sim> {
     SIM.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -56,7 +56,7 @@ fn call_in_context(name: &'static str, body: impl FnOnce(&mut Sim) -> Result<()>
 }
 
 /// Stores a result where the caller wants it.
-fn store<T>(at: *mut T, value: T) -> Result<()> {
+pub(crate) fn store<T>(at: *mut T, value: T) -> Result<()> {
     if at.is_null() {
         return Err(status::INVALID_VALUE);
     }
@@ -66,11 +66,11 @@ fn store<T>(at: *mut T, value: T) -> Result<()> {
 }
 
 /// Handles are numbers that look like addresses.
-fn pointer(handle: u64) -> *mut c_void {
+pub(crate) fn pointer(handle: u64) -> *mut c_void {
     ptr::without_provenance_mut(usize::try_from(handle).unwrap_or(0))
 }
 
-fn number(handle: *mut c_void) -> u64 {
+pub(crate) fn number(handle: *mut c_void) -> u64 {
     handle.addr() as u64
 }
 
@@ -444,6 +444,7 @@ extern "C" fn fucina_sim_report(report: *mut Report) {
         live_streams: count(sim.streams.values().filter(|stream| !stream.destroyed).count()),
         live_modules: count(sim.modules.len()),
         live_contexts: sim.retained,
+        live_blas_handles: count(sim.blas.len()),
         ..sim.report
     };
     let _ = store(report, now);

@@ -65,6 +65,12 @@ impl Heap {
         found.ok_or_else(|| format!("{len} bytes at {start:#x} are in no allocation"))
     }
 
+    /// Leaves bytes that nobody can rely on.
+    pub(crate) fn scribble(&self, range: &Range<u64>) -> Result<(), String> {
+        self.region(range)?.poison(range.start, range.end - range.start);
+        Ok(())
+    }
+
     pub(crate) fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
         self.region(&(to..to + bytes.len() as u64))?.write(to, bytes);
         Ok(())

@@ -4,8 +4,10 @@
 //! private copy for a test, steers it, and asks it what happened.
 //!
 //! Simulated are: contexts, streams, events, device memory apart from the host's, locked pages and
-//! their rules, modules of PTX, launches. Not simulated is time.
+//! their rules, modules of PTX, launches. Not simulated is time. The same library stands in for
+//! `libcublas`: f32 products that run in the streams of this driver.
 
+mod blas;
 pub mod control;
 mod entry;
 mod heap;

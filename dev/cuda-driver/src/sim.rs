@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::blas::{self, Gemm};
 use crate::control::{Config, Report, Schedule};
 use crate::heap::Heap;
 use crate::host::{Host, HostRange};
@@ -26,6 +27,7 @@ pub(crate) struct Sim {
     pub(crate) modules: BTreeMap<u64, Arc<Loaded>>,
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) retained: u64,
+    pub(crate) blas: BTreeMap<u64, blas::Handle>,
     next_handle: u64,
     random: u64,
     /// The status that every call returns once the context is broken.
@@ -70,6 +72,7 @@ pub(crate) enum Op {
     Upload { to: u64, from: HostRange },
     Download { to: HostRange, from: u64 },
     Launch(Launch),
+    Gemm(Gemm),
     Record { event: u64, version: u64 },
     Wait { event: u64, version: u64 },
 }
@@ -114,6 +117,11 @@ impl Sim {
             return Err(self.config.fail.code);
         }
         Ok(!self.config.ignore.is(call, number))
+    }
+
+    /// Reports whether the context is broken.
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.sticky.is_some()
     }
 
     pub(crate) fn calls(&self, call: &str) -> u64 {
@@ -272,7 +280,8 @@ impl Sim {
     /// Runs everything that does not come after a kernel.
     fn run_copies(&mut self) -> Result<()> {
         let ready = |sim: &Self, stream: &Stream| {
-            sim.is_runnable(stream) && !matches!(stream.queue.front(), Some(Op::Launch(_)))
+            sim.is_runnable(stream)
+                && !matches!(stream.queue.front(), Some(Op::Launch(_) | Op::Gemm(_)))
         };
         loop {
             let found = self.streams.iter().find(|(_, stream)| ready(self, stream));
@@ -320,6 +329,11 @@ impl Sim {
                 self.host.write(&to, &bytes).map_err(|what| self.broken(what))
             }
             Op::Launch(launch) => self.run_kernel(&launch),
+            Op::Gemm(gemm) => {
+                self.report.products += 1;
+                self.count_launch()?;
+                gemm.run(&self.heap()).map_err(|fault| self.broken(fault))
+            }
         }
     }
 
@@ -328,13 +342,16 @@ impl Sim {
         status::ILLEGAL_ADDRESS
     }
 
-    fn run_kernel(&mut self, launch: &Launch) -> Result<()> {
+    /// Counts what the compute units do, and lets it fail where that is wanted.
+    fn count_launch(&mut self) -> Result<()> {
         let number = self.launches;
         self.launches += 1;
         self.report.launches += 1;
-        if number == self.config.fault_at {
-            return Err(status::LAUNCH_FAILED);
-        }
+        if number == self.config.fault_at { Err(status::LAUNCH_FAILED) } else { Ok(()) }
+    }
+
+    fn run_kernel(&mut self, launch: &Launch) -> Result<()> {
+        self.count_launch()?;
         let Some(function) = self.functions.get(&launch.function).cloned() else {
             return Err(self.broken("a kernel was launched whose module is gone"));
         };

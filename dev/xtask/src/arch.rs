@@ -51,6 +51,8 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/accel/src/reference*",
     "crates/accel/tests/*",
     "crates/cuda/src/sys.rs",
+    "crates/cuda/src/cublas.rs",
+    "crates/cuda/src/nvrtc.rs",
     "crates/cuda/src/driver.rs",
     "crates/cuda/src/inputs.rs",
     "crates/cuda/src/pages.rs",

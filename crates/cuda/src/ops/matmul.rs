@@ -1,13 +1,20 @@
 //! Matrix products: which of the kernels, by format, rows and strides.
 
+use std::ffi::c_int;
+
 use fucina_accel::{Decline, MatMul, Operand};
 use fucina_dtype::DType;
 
 use super::elementwise::dense_f32;
 use super::gemm::{self, Product, Weights};
 use super::{Kernel, Site, block_name, int, long, scalar_name, stride_bytes};
+use crate::cublas::{Gemm, Matrix};
 use crate::driver::Arguments;
 use crate::modules::MATMUL;
+use crate::sys::DevicePtr;
+
+/// Products with a smaller size are over before a library has chosen its kernel. An estimate.
+const MIN_LIBRARY_SIZE: usize = 16;
 
 /// Matrices of quantized weights that one call may have, each with launches of its own.
 const MAX_MATRICES: usize = 64;
@@ -35,6 +42,9 @@ fn matrices(rhs: &Operand<'_>) -> usize {
 }
 
 pub(super) fn plan(site: &mut Site<'_, '_>, op: &MatMul<'_>) -> Result<(), Decline> {
+    if library(site, op) {
+        return Ok(());
+    }
     let [b, m, n, k] = op.sizes();
     let x = dense_f32(site, 0, &op.lhs)?;
     let one = matrices(&op.rhs) == 1;
@@ -64,6 +74,42 @@ pub(super) fn plan(site: &mut Site<'_, '_>, op: &MatMul<'_>) -> Result<(), Decli
         gemm::product(site, &Product { x, rows, out, weights })?;
     }
     Ok(())
+}
+
+/// A product of f32 matrices by cuBLAS, if it is large enough and of a shape that cuBLAS knows.
+fn library(site: &mut Site<'_, '_>, op: &MatMul<'_>) -> bool {
+    let Some(gemm) = gemm_of(op, site.input(0), site.input(1), site.out) else { return false };
+    site.gemm(gemm)
+}
+
+fn gemm_of(op: &MatMul<'_>, lhs: DevicePtr, rhs: DevicePtr, out: DevicePtr) -> Option<Gemm> {
+    let [mut b, mut m, n, k] = op.sizes();
+    let (mut lhs, rhs) = (matrix(&op.lhs, lhs)?, matrix(&op.rhs, rhs)?);
+    // One matrix of weights for rows that follow one another: one product.
+    let follows = lhs.along_k && lhs.step == i64::from(lhs.stride) * long(m);
+    if b > 1 && rhs.step == 0 && follows {
+        (b, m, lhs.step) = (1, b * m, 0);
+    }
+    if m.min(n).min(k) < MIN_LIBRARY_SIZE {
+        return None;
+    }
+    let int = |size| c_int::try_from(size).ok();
+    Some(Gemm { lhs, rhs, out, batch: int(b)?, m: int(m)?, n: int(n)?, k: int(k)? })
+}
+
+/// An operand as cuBLAS takes it: f32, its rows or its columns dense, none over another.
+fn matrix(operand: &Operand<'_>, address: DevicePtr) -> Option<Matrix> {
+    let (shape, strides) = (operand.shape(), operand.strides());
+    let (along_k, stride, least) = match (strides[1], strides[2]) {
+        (stride, 1) => (true, stride, shape[2]),
+        (1, stride) => (false, stride, shape[1]),
+        _ => return None,
+    };
+    if operand.dtype() != DType::F32 || stride < least {
+        return None;
+    }
+    let stride = c_int::try_from(stride).ok()?;
+    Some(Matrix { address, along_k, stride, step: long(strides[0]) })
 }
 
 /// f32, f16 and bf16 weights of any strides, in f32 arithmetic.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fucina_accel::Provider;
-use fucina_cuda::{CudaConfig, CudaProvider};
+use fucina_cuda::{CudaConfig, CudaProvider, OptionalLibrary};
 use fucina_cuda_driver::control::{Config, Driver, Report};
 
 /// The simulator's library, which the build of this test has made.
@@ -20,6 +20,11 @@ pub(crate) fn library() -> PathBuf {
     path
 }
 
+/// Lets cuBLAS be in the library that is the driver.
+pub(crate) fn use_cublas(cuda: &mut CudaConfig) {
+    cuda.cublas = OptionalLibrary::Path(cuda.library.clone().expect("the driver is named"));
+}
+
 /// A simulated driver with a provider that uses it.
 pub(crate) struct Rig {
     pub(crate) driver: Driver,
@@ -29,6 +34,11 @@ pub(crate) struct Rig {
 impl Rig {
     pub(crate) fn new(config: Config) -> Self {
         Self::with(config, |_| ())
+    }
+
+    /// With cuBLAS, for which the same library stands in.
+    pub(crate) fn with_cublas(config: Config) -> Self {
+        Self::with(config, use_cublas)
     }
 
     pub(crate) fn with(config: Config, adjust: impl FnOnce(&mut CudaConfig)) -> Self {
