@@ -61,6 +61,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/cuda/src/lib.rs",
     "crates/gguf/src/map.rs",
     // An allocator that counts.
+    "crates/llm/tests/chat_memory.rs",
     "crates/llm/tests/generations.rs",
     "crates/runtime/src/threads*",
     "dev/cuda-driver/src/*",

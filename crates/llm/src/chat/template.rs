@@ -5,8 +5,11 @@
 //! the conversation only.
 
 mod environment;
+mod guards;
 mod json;
 mod methods;
+mod ops;
+mod program;
 mod repr;
 mod time;
 mod value;
@@ -165,6 +168,8 @@ pub struct ChatTemplate {
     env: Environment<'static>,
     specials: SpecialTexts,
     source: String,
+    /// What the engine is given.
+    normalized: String,
 }
 
 impl std::fmt::Debug for ChatTemplate {
@@ -188,8 +193,10 @@ impl ChatTemplate {
             let (bytes, limit) = (source.len(), MAX_SOURCE_BYTES);
             return Err(TemplateError::TooLong { bytes, limit });
         }
-        let env = environment::compile(source)?;
-        Ok(Self { env, specials, source: source.to_owned() })
+        let normalized = environment::normalized(source);
+        environment::check(&normalized)?;
+        let env = environment::environment();
+        Ok(Self { env, specials, source: source.to_owned(), normalized })
     }
 
     /// The template that a file carries; `None` if it has none.
@@ -247,7 +254,7 @@ impl ChatTemplate {
         options: &RenderOptions,
     ) -> Result<String, TemplateError> {
         let context = value::Context::new(messages, &self.specials, options)?;
-        environment::render(&self.env, context)
+        environment::render(&self.env, &self.normalized, context)
     }
 }
 

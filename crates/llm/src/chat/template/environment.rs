@@ -1,6 +1,5 @@
 //! The engine, set up as `transformers` sets up its own, with bounds.
 
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{
     Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, escape_formatter,
@@ -9,7 +8,7 @@ use minijinja::{
 use regex::Regex;
 
 use super::value::{self, Context};
-use super::{NAME, TemplateError, json, methods, repr, time};
+use super::{TemplateError, guards, json, methods, ops, program, repr, time};
 
 /// Deepest recursion of macros and loops. The engine's stack is sound up to 500.
 const MAX_RECURSION: usize = 200;
@@ -26,21 +25,30 @@ const NOW: &str = " now";
 /// source, all of them, takes half of this unoptimized. Only what is used becomes memory.
 const COMPILER_STACK: usize = 512 << 20;
 
-/// Compiles `source`.
-pub(super) fn compile(source: &str) -> Result<Environment<'static>, TemplateError> {
+/// Runs `work` with a stack on which it cannot overflow.
+fn with_stack<T: Send>(
+    work: impl FnOnce() -> Result<T, TemplateError> + Send,
+) -> Result<T, TemplateError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(COMPILER_STACK);
-        let compiler = thread.spawn_scoped(scope, || compile_here(source));
-        let compiler =
-            compiler.map_err(|error| TemplateError::Resources { detail: error.to_string() })?;
-        compiler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let worker = thread.spawn_scoped(scope, work);
+        let worker =
+            worker.map_err(|error| TemplateError::Resources { detail: error.to_string() })?;
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-fn compile_here(source: &str) -> Result<Environment<'static>, TemplateError> {
+/// Fails unless `source` compiles.
+pub(super) fn check(source: &str) -> Result<(), TemplateError> {
+    with_stack(|| {
+        let compiled = program::compile(source).map(|_| ());
+        compiled.map_err(|error| TemplateError::from_engine(&error, 0))
+    })
+}
+
+/// The engine, but for the budget and the time.
+pub(super) fn environment() -> Environment<'static> {
     let mut env = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    env.set_syntax(syntax.expect("the delimiters are the usual ones"));
     env.set_undefined_behavior(UndefinedBehavior::Lenient);
     env.set_recursion_limit(MAX_RECURSION);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
@@ -58,14 +66,16 @@ fn compile_here(source: &str) -> Result<Environment<'static>, TemplateError> {
     env.remove_global("debug");
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
-    env.add_template_owned(NAME, normalized(source))
-        .map_err(|error| TemplateError::from_engine(&error, 0))?;
-    Ok(env)
+    ops::install(&mut env);
+    guards::install(&mut env);
+    env
 }
 
-/// Renders the compiled template.
+/// Renders `source`. The engine's program refers to it, so it is compiled each time, which takes
+/// less than a millisecond.
 pub(super) fn render(
     env: &Environment<'static>,
+    source: &str,
     context: Context,
 ) -> Result<String, TemplateError> {
     let fuel = context.fuel;
@@ -73,13 +83,16 @@ pub(super) fn render(
     let mut env = env.clone();
     env.set_fuel(Some(fuel));
     env.add_global(NOW, context.now);
-    let rendered = env.get_template(NAME).and_then(|template| template.render(context.variables));
-    rendered.map_err(|error| TemplateError::from_engine(&error, fuel))
+    with_stack(|| {
+        let rendered = program::compile(source)
+            .and_then(|program| program::run(&env, &program, context.variables));
+        rendered.map_err(|error| TemplateError::from_engine(&error, fuel))
+    })
 }
 
 /// The source with the one kind of line break that Jinja leaves, and without `generation` blocks:
 /// they mark what the model said, for training, and are scopes and nothing else.
-fn normalized(source: &str) -> String {
+pub(super) fn normalized(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let tags = Regex::new(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}");
     let tags = tags.expect("the expression is sound");
@@ -104,7 +117,8 @@ fn to_text(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
 
 /// The test `iterable`. The engine lets a loop over `none` pass and counts it in; Jinja does not.
 fn is_iterable(value: &Value) -> bool {
-    !value.is_none() && value.try_iter().is_ok()
+    use ValueKind::{Iterable, Map, Seq, String, Undefined};
+    matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
 }
 
 /// The test `sequence`: what has a length and items.

@@ -4,6 +4,8 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, StringInput, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
+use super::ops;
+
 type Outcome = Result<Value, Error>;
 
 /// Calls `value.method(args)`.
@@ -13,9 +15,12 @@ pub(super) fn call(
     method: &str,
     args: &[Value],
 ) -> Outcome {
+    if let Some(outcome) = ops::of_loop(state, value, method, args) {
+        return outcome;
+    }
     match value.kind() {
         ValueKind::String => of_text(state, value.as_str().unwrap_or_default(), method, args),
-        ValueKind::Map => of_map(value, method, args),
+        ValueKind::Map => of_map(state, value, method, args),
         ValueKind::Seq | ValueKind::Iterable => of_sequence(state, value, method, args),
         _ => unknown(),
     }
@@ -365,7 +370,7 @@ fn partition(text: &str, separator: &str, from_right: bool) -> Outcome {
     Ok(Tuple::from(parts.map(Value::from)).into())
 }
 
-fn of_map(value: &Value, method: &str, args: &[Value]) -> Outcome {
+fn of_map(state: &State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Outcome {
     let Some(object) = value.as_object() else { return unknown() };
     let pairs = || object.try_iter_pairs().into_iter().flatten();
     match method {
@@ -383,6 +388,7 @@ fn of_map(value: &Value, method: &str, args: &[Value]) -> Outcome {
         }
         "get" => {
             let (key, default): (&Value, Option<Value>) = from_args(args)?;
+            ops::weigh(state, key)?;
             Ok(object.get_value(key).or(default).unwrap_or(Value::from(())))
         }
         _ => unknown(),

@@ -40,6 +40,96 @@ fn growing() -> Vec<String> {
     ]
 }
 
+/// Small values that are endless when they are read.
+fn shared() -> Vec<String> {
+    let grow = |initial: &str, step: &str| {
+        format!(
+            "{{% set ns = namespace(x={initial}) %}}{{% for i in range(60) %}}{{% set ns.x = {step} %}}{{% endfor %}}"
+        )
+    };
+    let mut all = vec![
+        grow("['ab']", "ns.x + ns.x"),
+        grow("('ab', 1)", "ns.x + ns.x"),
+        grow("['ab']", "ns.x * 2"),
+        grow("(1, 2)", "2 * ns.x"),
+        grow("'ab'", "ns.x ~ ns.x"),
+        grow("'ab'", "ns.x * 2"),
+        grow("'ab'", "[ns.x, ns.x] | join"),
+        grow("'ab'", "'%s%s' | format(ns.x, ns.x)"),
+        grow("'ab'", "'{0}{0}'.format(ns.x)"),
+        grow("'ab'", "ns.x.replace('ab', 'abab')"),
+        grow("'ab'", "ns.x | replace('ab', 'abab')"),
+        grow("'ab'", "ns.x | indent(99999, true)"),
+        grow("['ab']", "[ns.x, ns.x]"),
+        grow("['ab']", "(ns.x, ns.x)"),
+        grow("['ab']", "{'a': ns.x, 'b': ns.x}"),
+        grow("['ab']", "{(ns.x, 1): 1, (ns.x, 2): ns.x}"),
+        grow("['ab']", "dict(a=ns.x, b=ns.x)"),
+        grow("['ab']", "[ns.x] * 2"),
+        grow("['ab']", "ns.x + [ns.x]"),
+    ];
+    // As much as may be: a list whose text has 16 KB, read in each step of a loop.
+    let big = grow("['ab']", "[ns.x, ns.x] if i < 9 else ns.x");
+    for use_of in [
+        "ns.x ~ ''",
+        "ns.x | string",
+        "ns.x | upper",
+        "ns.x | length ~ ns.x",
+        "ns.x == ([ns.x[0], ns.x[0]] | list)",
+        "ns.x < [ns.x[0], ns.x[0]]",
+        "ns.x in [1, [ns.x[0], ns.x[0]]]",
+        "1 < 2 < 3 == ns.x",
+        "[ns.x, ns.x] | sort",
+        "[ns.x, ns.x] | unique | list",
+        "[ns.x, ns.x] | min",
+        "[{'a': ns.x}, {'a': ns.x}] | groupby('a')",
+        "{'a': ns.x, 'b': ns.x} | dictsort(by='value')",
+        "[ns.x, ns.x] | select('eq', [ns.x[0], ns.x[0]]) | list",
+        "ns.x is eq [ns.x[0], ns.x[0]]",
+        "{ns.x: 1}",
+        "{'a': 1}[ns.x]",
+        "{'a': 1}.get(ns.x)",
+        "{'a': 1} | attr(ns.x)",
+        "'a' | replace(ns.x, 'b')",
+        "ns.x | tojson",
+        "ns.x | join(',')",
+        "[ns.x, ns.x]",
+    ] {
+        all.push(format!(
+            "{big}{{% for i in range(9999) %}}{{% set y = {use_of} %}}{{% endfor %}}"
+        ));
+    }
+    let long = "{% set s = 'ab' * 500000 %}{% set ns = namespace(x=0) %}";
+    for use_of in [
+        "s[499999]",
+        "s[1:]",
+        "s[::-1]",
+        "s is upper",
+        "s | first",
+        "[s] | map('last') | list",
+        "s < s ~ 'a'",
+        "[s] | map(attribute=9) | list",
+        "{s: 1}",
+        "{'a': 1}[s]",
+    ] {
+        all.push(format!(
+            "{long}{{% for i in range(9999) %}}{{% set y = {use_of} %}}{{% endfor %}}"
+        ));
+    }
+    all.push(format!("{long}{{% for i in range(50000) %}}{{% for c in s %}}{{% break %}}{{% endfor %}}{{% endfor %}}"));
+    all.push("{% macro m(a) %}{{ a }}{{ m(a ~ a) }}{% endmacro %}{{ m('ab' * 999) }}".to_owned());
+    all.push(
+        "{% macro m() %}{{ caller() }}{{ caller() }}{% endmacro %}".to_owned()
+            + &"{% call m() %}".repeat(20)
+            + "x"
+            + &"{% endcall %}".repeat(20),
+    );
+    all.push(
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}".to_owned(),
+    );
+    all
+}
+
 /// Filters and methods that are asked for too much.
 fn greedy() -> Vec<String> {
     vec![
@@ -97,7 +187,6 @@ fn deep() -> Vec<String> {
     vec![
         "{{ '[' * 100000 | fromjson }}".to_owned(),
         "{{ ('[' * 100000) | fromjson }}".to_owned(),
-        "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}{{ ns | tojson }}".to_owned(),
         "{{ 2 ** 2 ** 2 ** 2 ** 2 ** 2 }}".to_owned(),
         "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}".to_owned(),
         format!("{}1{}", "{{ (".to_owned() + &"(".repeat(60_000), ")".repeat(60_001) + " }}"),
@@ -154,6 +243,137 @@ fn limits_are_told_apart_from_damage() {
     let bytes = (128 << 10) + 1;
     let error = compile(&"x".repeat(bytes)).unwrap_err();
     assert_eq!(error, TemplateError::TooLong { bytes, limit: 128 << 10 });
+}
+
+#[test]
+fn what_is_read_once_for_each_way_to_it_is_beyond_the_limit() {
+    for source in shared() {
+        let start = Instant::now();
+        let result = render(&source);
+        let name = &source[..source.len().min(300)];
+        assert!(matches!(result, Err(TemplateError::Limit { .. })), "{name}: {result:?}");
+        assert!(start.elapsed() < LIMIT, "{name}: {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_value_that_could_hold_itself_is_refused() {
+    for source in [
+        "{% set ns = namespace() %}{% set ns.me = ns %}",
+        "{% set ns = namespace() %}{% set ns.me = [ns] %}",
+        "{% set a = namespace() %}{% set b = namespace(a=a) %}",
+        "{% set a = namespace() %}{% set b = namespace({'a': a}) %}",
+        "{% set a = namespace() %}{% set b = dict(a=a) %}",
+        "{% set ns = namespace() %}{% for i in [1] %}{% set ns.loop = loop %}{% endfor %}",
+        "{% for i in [1] %}{% set x = (loop,) %}{% endfor %}",
+        "{% for i in [1] %}{% set x = {'a': loop} %}{% endfor %}",
+        "{% for i in [1] %}{{ loop.changed(loop) }}{% endfor %}",
+        // The engine divides by the number of arguments.
+        "{% for i in [1] %}{{ loop.cycle() }}{% endfor %}",
+        // It negates the step.
+        "{{ range(0, -9223372036854775807, -9223372036854775807 - 1) | list }}{{ nothing.at.all }}",
+        "{{ range(10**9) }}",
+    ] {
+        let result = render(source);
+        assert!(
+            matches!(result, Err(TemplateError::Render { line: 1, .. })),
+            "{source}: {result:?}"
+        );
+    }
+}
+
+#[test]
+fn nesting_is_bounded_and_nothing_that_is_nested_overflows_a_stack() {
+    let nest = |step: &str| {
+        format!(
+            "{{% set ns = namespace(x=[1]) %}}{{% for i in range(3000) %}}{step}{{% endfor %}}done"
+        )
+    };
+    for step in [
+        "{% set ns.x = [ns.x] %}",
+        "{% set ns.x = (ns.x, 1) %}",
+        "{% set ns.x = {'a': ns.x} %}",
+        "{% set ns.x = dict(a=ns.x) %}",
+        "{% set ns.x = ns.x | batch(1) %}",
+        "{% set ns.x = ns.x | slice(1) %}",
+        "{% set ns.x = [ns.x] | map('list') | list %}",
+        "{% set ns.x = {'a': ns.x} | items %}",
+        "{% set ns.x = {'a': ns.x}.items() %}",
+        "{% set ns.x = {'a': ns.x} | dictsort %}",
+        "{% set ns.x = [{'a': ns.x}] | groupby('a') %}",
+    ] {
+        let result = render(&nest(step));
+        let refused = matches!(&result, Err(TemplateError::Render { detail, .. }) if detail.contains("too deeply"));
+        assert!(
+            refused || matches!(result, Err(TemplateError::Limit { .. })),
+            "{step}: {result:?}"
+        );
+    }
+    for step in [
+        "{% set ns.x = ns.x[0:] %}",
+        "{% set ns.x = ns.x | reverse %}",
+        "{% set ns.x = ns.x | list %}",
+        "{% set ns.x = ns.x + [] %}",
+        "{% set ns.x = ns.x * 1 %}",
+        "{% set ns.x = ns.x | map('string') | list %}",
+    ] {
+        assert_eq!(render(&nest(step)).as_deref(), Ok("done"), "{step}");
+    }
+}
+
+#[test]
+fn operators_do_what_pythons_do() {
+    for (source, want) in [
+        ("{{ [1] + [2, 3] }}{{ (1,) + (2,) }}", "[1, 2, 3](1, 2)"),
+        (
+            "{{ [1, 2] * 2 }}{{ 2 * 'ab' }}{{ 'ab' * -1 }}{{ (1, 2) * 2 }}",
+            "[1, 2, 1, 2]abab(1, 2, 1, 2)",
+        ),
+        (
+            "{{ 1 + 2.5 }} {{ true + 1 }} {{ 3 * 1.5 }} {{ 9223372036854775807 + 1 }}",
+            "3.5 2 4.5 9223372036854775808",
+        ),
+        ("{{ [1, 'a'] ~ 1.0 ~ none ~ true }}", "[1, 'a']1.0NoneTrue"),
+        (
+            "{{ 'héllo'[1] }}{{ 'abc'[-1] }}{{ 'abc'[-4] is undefined }}{{ 'abc'[9] is undefined }}",
+            "écTrueTrue",
+        ),
+        ("{{ 'héllo'[1:3] }}{{ 'abc'[::-1] }}{{ 'abcde'[3:0:-2] }}{{ 'abc'[5:] }}|", "élcbadb|"),
+        (
+            "{{ [1, 2, 3, 4][-2:] }}{{ [1, 2, 3][::-1] }}{{ (1, 2, 3)[1:] }}{{ range(5)[1:3] }}",
+            "[3, 4][3, 2, 1](2, 3)[1, 2]",
+        ),
+        ("{{ 1 < 2 < 3 }}{{ 1 < 2 > 3 }}{{ 'a' in ['a'] in [true] }}", "TrueFalseFalse"),
+        (
+            "{{ 2 in [1, 2] }}{{ 'b' in 'abc' }}{{ 'k' in {'k': 1} }}{{ 5 not in range(5) }}",
+            "TrueTrueTrueTrue",
+        ),
+        (
+            "{{ [1, [2]] == [1, [2]] }}{{ {'a': [1]} != {'a': [1]} }}{{ [1] < [2] }}",
+            "TrueFalseTrue",
+        ),
+        (
+            "{{ [1, 2] | map('string') | join }}{{ {'b': 1, 'a': 2} | dictsort }}",
+            "12[('a', 2), ('b', 1)]",
+        ),
+        (
+            "{{ range(3, 0, -1) | list }}{{ range(0) | list }}{{ range(1, 9, 3) | list }}",
+            "[3, 2, 1][][1, 4, 7]",
+        ),
+        ("{% macro f(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ f(*[1], **{'b': 3}) }}", "13"),
+        (
+            "{% for a, b in {'x': 1}.items() if b == 1 %}{{ loop.cycle('p', 'q') }}{{ a }}{% else %}no{% endfor %}",
+            "px",
+        ),
+        ("{% for x in [1, 1, 2] %}{{ loop.changed(x) }}{% endfor %}", "TrueFalseTrue"),
+        (
+            "{% for x in [[1], [2]] recursive %}{% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}{% endif %}{% endfor %}",
+            "12",
+        ),
+        ("{% if 1 and [] or {'a': 1} %}y{% endif %}{{ 'a' if none else 'b' }}", "yb"),
+    ] {
+        assert_eq!(render(source).as_deref(), Ok(want), "{source}");
+    }
 }
 
 #[test]
