@@ -51,6 +51,11 @@ fn memory(source: &str) -> (usize, usize, Result<String, TemplateError>) {
     (peak, left, result)
 }
 
+/// Some of these end within the budget.
+fn kept_small(result: &Result<String, TemplateError>) -> bool {
+    result.as_ref().is_ok_and(|text| text.len() < 100)
+}
+
 #[test]
 fn a_hostile_template_takes_little_memory_and_gives_it_back() {
     let twice = |step: &str| {
@@ -94,7 +99,7 @@ fn a_hostile_template_takes_little_memory_and_gives_it_back() {
         let (peak, left, result) = memory(source);
         assert!(peak < MOST, "{source}: {peak} bytes, {result:?}");
         assert!(left < 64 << 10, "{source}: {left} bytes left");
-        assert!(result.is_err(), "{source}: {result:?}");
+        assert!(result.is_err() || kept_small(&result), "{source}: {result:?}");
     }
     // A conversation may be rendered in full.
     let (peak, left, result) = memory("{{ messages | tojson }}");

@@ -68,8 +68,16 @@ fn shared() -> Vec<String> {
         grow("['ab']", "[ns.x] * 2"),
         grow("['ab']", "ns.x + [ns.x]"),
     ];
+    all.extend(read_again());
+    all
+}
+
+/// What is read in each step of a loop.
+fn read_again() -> Vec<String> {
+    let mut all = Vec::new();
     // As much as may be: a list whose text has 16 KB, read in each step of a loop.
-    let big = grow("['ab']", "[ns.x, ns.x] if i < 9 else ns.x");
+    let big = "{% set ns = namespace(x=['ab']) %}{% for i in range(9) %}\
+        {% set ns.x = [ns.x, ns.x] %}{% endfor %}";
     for use_of in [
         "ns.x ~ ''",
         "ns.x | string",
