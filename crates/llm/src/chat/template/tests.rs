@@ -127,10 +127,11 @@ fn read_again() -> Vec<String> {
     all.push(format!("{long}{{% for i in range(50000) %}}{{% for c in s %}}{{% break %}}{{% endfor %}}{{% endfor %}}"));
     all.push("{% macro m(a) %}{{ a }}{{ m(a ~ a) }}{% endmacro %}{{ m('ab' * 999) }}".to_owned());
     all.push(
-        "{% macro m() %}{{ caller() }}{{ caller() }}{% endmacro %}".to_owned()
-            + &"{% call m() %}".repeat(20)
+        "{% macro m() %}{{ caller() }}{{ caller() }}{{ caller() }}{{ caller() }}{% endmacro %}"
+            .to_owned()
+            + &"{% call m() %}".repeat(12)
             + "x"
-            + &"{% endcall %}".repeat(20),
+            + &"{% endcall %}".repeat(12),
     );
     all.push(
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}".to_owned(),
