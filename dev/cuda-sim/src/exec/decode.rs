@@ -48,7 +48,7 @@ struct Frame {
 struct Decoder<'a> {
     unit: &'a Unit,
     insts: Vec<Inst>,
-    names: Vec<Box<str>>,
+    names: Vec<Arc<str>>,
     consts: [Vec<Const>; 2],
     known: HashMap<(File, Const), u32>,
     counts: [u32; 3],
@@ -59,7 +59,7 @@ struct Decoder<'a> {
     /// Predicate of `add.cc` and its kin.
     carry: Option<u32>,
     line: u32,
-    opcode: Box<str>,
+    opcode: Arc<str>,
     guard: Option<(u32, u32)>,
     /// Instructions to add after the current one: they move results to wider or narrower registers.
     after: Vec<Op>,

@@ -532,5 +532,5 @@ pub(crate) struct Program {
     pub(crate) dynamic_align: u32,
     pub(crate) param_bytes: u32,
     /// Source text of each opcode, by instruction, for reports.
-    pub(crate) names: Vec<Box<str>>,
+    pub(crate) names: Vec<std::sync::Arc<str>>,
 }

@@ -10,7 +10,7 @@ use super::global::Global;
 use super::inst::{BarrierVote, Const, LANES, LaneMask, Program, Special};
 use super::memory::Memory;
 use super::shared::{MAX_WARPS, SHARED_START, Shared};
-use super::warp::{Block, Group, State, Warp, write_l};
+use super::warp::{Block, Group, State, Warp, low, write_l};
 use crate::ptx::Function;
 
 /// A kernel with its arguments.
@@ -257,6 +257,7 @@ impl<'a> Worker<'a> {
         };
         for warp in &mut worker.warps {
             warp.local.check_uninitialised = options.uninitialised;
+            warp.fill(env);
         }
         worker
     }
@@ -388,18 +389,24 @@ impl Warp {
         self.local.reset(env.program.frame);
         self.copies.clear();
         self.committed = [0; LANES];
+        for (index, value) in env.changing(&env.program.consts_l) {
+            self.l[index] =
+                std::array::from_fn(|lane| low(env.constant(value, first, lane, ctaid)));
+        }
+        for (index, value) in env.changing(&env.program.consts_d) {
+            self.d[index] = std::array::from_fn(|lane| env.constant(value, first, lane, ctaid));
+        }
+    }
+
+    /// Fills constants that are the same for every block.
+    fn fill(&mut self, env: &Env<'_>) {
+        let first = self.who.warp * 32;
         for (index, value) in env.program.consts_l.iter().enumerate() {
-            self.l[index] = std::array::from_fn(|lane| {
-                let lane = u32::try_from(lane).expect("a lane is below 32");
-                let value = env.constant(*value, first + lane, ctaid);
-                u32::try_from(value & u64::from(u32::MAX)).expect("cut to 32 bits")
-            });
+            self.l[index] =
+                std::array::from_fn(|lane| low(env.constant(*value, first, lane, [0; 3])));
         }
         for (index, value) in env.program.consts_d.iter().enumerate() {
-            self.d[index] = std::array::from_fn(|lane| {
-                let lane = u32::try_from(lane).expect("a lane is below 32");
-                env.constant(*value, first + lane, ctaid)
-            });
+            self.d[index] = std::array::from_fn(|lane| env.constant(*value, first, lane, [0; 3]));
         }
     }
 
@@ -425,14 +432,23 @@ impl Warp {
 }
 
 impl Env<'_> {
-    fn constant(&self, value: Const, thread: u32, ctaid: [u32; 3]) -> u64 {
+    /// Constants that differ between blocks, with their registers.
+    fn changing<'a>(&self, list: &'a [Const]) -> impl Iterator<Item = (usize, Const)> + use<'a> {
+        let changes = |value: &Const| matches!(value, Const::Special(Special::Ctaid(_)));
+        list.iter().copied().enumerate().filter(move |(_, value)| changes(value))
+    }
+
+    fn constant(&self, value: Const, first: u32, lane: usize, ctaid: [u32; 3]) -> u64 {
         match value {
             Const::Bits(bits) => bits,
             Const::Param(at, bytes, signed) => self.param(at, bytes, signed),
             Const::Module(number, offset) => {
                 self.launch.variables[number as usize].wrapping_add_signed(offset)
             }
-            Const::Special(special) => u64::from(self.special(special, thread, ctaid)),
+            Const::Special(special) => {
+                let lane = u32::try_from(lane).expect("a lane is below 32");
+                u64::from(self.special(special, first + lane, ctaid))
+            }
         }
     }
 
