@@ -207,9 +207,10 @@ fn ranges(insts: &mut [Inst], blocks: &[Block], sizes: [u32; 3]) -> [Vec<Range>;
     let mut reads: Vec<Set> = vec![Set::new(total); blocks.len()];
     let mut writes = reads.clone();
     for (number, block) in blocks.iter().enumerate() {
-        for at in block.start..block.end {
-            let guarded = insts[at].guard.is_some();
-            insts[at].visit(&mut |file, how, reg| {
+        let inside = insts[block.start..block.end].iter_mut();
+        for (at, inst) in (block.start..).zip(inside) {
+            let guarded = inst.guard.is_some();
+            inst.visit(&mut |file, how, reg| {
                 let reg = offsets[number_of(file)] + *reg as usize;
                 // A guarded write leaves the old value of other lanes.
                 let read = how == Use::Read || guarded;
