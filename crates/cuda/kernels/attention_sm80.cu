@@ -173,7 +173,6 @@ DEVICE void attention(const AttentionArgs& args) {
             }
         }
     }
-    copy_async_wait<0>();
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float total = sum[half];

@@ -2,7 +2,7 @@
 
 use fucina_testkit::Rng;
 
-use crate::gpu::{Gpu, Kernels, Params, Shape, read_f32};
+use crate::gpu::{Gpu, Kernels, Params, Shape, fails, read_f32};
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -85,7 +85,7 @@ impl Case {
 
     fn run(
         &self,
-        module: &str,
+        module: &Kernels,
         name: &str,
         rows: usize,
         threads: usize,
@@ -105,7 +105,7 @@ impl Case {
         let params = params.float(self.scale()).float(self.soft_cap).int(usize::from(self.causal));
         let grid = [(self.t * self.group).div_ceil(rows), self.kv_heads(), self.splits];
         let shape: Shape = (grid, threads, shared);
-        gpu.launch(&Kernels::load(module), name, shape, &params);
+        gpu.launch(module, name, shape, &params);
         if self.splits == 1 {
             return read_f32(&parts, out_rows * dv);
         }
@@ -193,17 +193,18 @@ fn cases() -> Vec<Case> {
 
 #[test]
 fn attention_in_f32_is_right() {
+    let kernels = Kernels::load("attention.sm70");
     let mut rng = Rng::new(1);
     for half in [false, true] {
         let name = if half { "f16" } else { "f32" };
         for case in cases() {
             let case = Case { half, ..case };
             let x = case.operands(&mut rng);
-            let out = case.run("attention.sm70", &format!("attention_{name}_d64"), 32, 256, 0, &x);
+            let out = case.run(&kernels, &format!("attention_{name}_d64"), 32, 256, 0, &x);
             case.check(&out, &x, 2f64.powi(-24), "tile");
             for rows in [1, 4] {
                 let kernel = format!("attention_decode_{name}_d64_r{rows}");
-                let out = case.run("attention.sm70", &kernel, rows, 128, 0, &x);
+                let out = case.run(&kernels, &kernel, rows, 128, 0, &x);
                 case.check(&out, &x, 2f64.powi(-24), "decode");
             }
         }
@@ -213,35 +214,31 @@ fn attention_in_f32_is_right() {
             let case = Case { t: 5, s: 37, d, dv: d, q_offset: 32, half, ..PLAIN };
             let x = case.operands(&mut rng);
             let kernel = format!("attention_{name}_d{size}");
-            case.check(
-                &case.run("attention.sm70", &kernel, rows, 256, 0, &x),
-                &x,
-                2f64.powi(-24),
-                &kernel,
-            );
+            case.check(&case.run(&kernels, &kernel, rows, 256, 0, &x), &x, 2f64.powi(-24), &kernel);
             for rows in [1, 4] {
                 let kernel = format!("attention_decode_{name}_d{size}_r{rows}");
-                let out = case.run("attention.sm70", &kernel, rows, 128, 0, &x);
+                let out = case.run(&kernels, &kernel, rows, 128, 0, &x);
                 case.check(&out, &x, 2f64.powi(-24), &kernel);
             }
         }
         // The tiled kernel takes any head size.
         let case = Case { t: 3, s: 7, d: 33, dv: 17, q_offset: 4, half, ..PLAIN };
         let x = case.operands(&mut rng);
-        let out = case.run("attention.sm70", &format!("attention_{name}_d64"), 32, 256, 0, &x);
+        let out = case.run(&kernels, &format!("attention_{name}_d64"), 32, 256, 0, &x);
         case.check(&out, &x, 2f64.powi(-24), "odd");
     }
 }
 
 #[test]
 fn attention_on_tensor_cores_is_right() {
+    let kernels = Kernels::load("attention.sm80");
     let mut rng = Rng::new(2);
     let mut all = cases();
     all.push(Case { t: 70, s: 130, heads: 2, group: 2, causal: false, ..PLAIN });
     all.push(Case { t: 65, s: 65, heads: 1, group: 1, q_offset: 0, splits: 2, ..PLAIN });
     for case in all {
         let x = case.operands(&mut rng);
-        let out = case.run("attention.sm80", "attention_mma_f16_d64", 64, 128, 24576, &x);
+        let out = case.run(&kernels, "attention_mma_f16_d64", 64, 128, 24576, &x);
         case.check(&out, &x, 2f64.powi(-11), "mma");
     }
     for (size, shared, d) in
@@ -250,7 +247,7 @@ fn attention_on_tensor_cores_is_right() {
         let case = Case { t: 20, s: 70, d, dv: d, q_offset: 50, ..PLAIN };
         let x = case.operands(&mut rng);
         let kernel = format!("attention_mma_f16_d{size}");
-        let out = case.run("attention.sm80", &kernel, 64, 128, shared, &x);
+        let out = case.run(&kernels, &kernel, 64, 128, shared, &x);
         case.check(&out, &x, 2f64.powi(-11), &kernel);
     }
 }
@@ -258,6 +255,7 @@ fn attention_on_tensor_cores_is_right() {
 /// A key that a row does not see may hold anything.
 #[test]
 fn keys_out_of_sight_do_not_matter() {
+    let kernels = Kernels::load("attention.sm70");
     let mut rng = Rng::new(3);
     let case = Case { t: 6, s: 40, q_offset: 30, window: 9, half: false, ..PLAIN };
     let mut x = case.operands(&mut rng);
@@ -270,7 +268,28 @@ fn keys_out_of_sight_do_not_matter() {
         ("attention_decode_f32_d64_r1", 1, 128),
         ("attention_decode_f32_d64_r4", 4, 128),
     ] {
-        let out = case.run("attention.sm70", kernel, rows, threads, 0, &x);
+        let out = case.run(&kernels, kernel, rows, threads, 0, &x);
         case.check(&out, &x, 2f64.powi(-24), kernel);
+    }
+}
+
+/// Without any one of its barriers or waits, a kernel is wrong, and it is seen.
+#[test]
+fn every_barrier_of_attention_matters() {
+    let mut rng = Rng::new(4);
+    let case = Case { t: 20, s: 200, q_offset: 180, ..PLAIN };
+    let x = case.operands(&mut rng);
+    for (module, kernel, rows, threads, shared) in [
+        ("attention.sm70", "attention_f16_d64", 32, 256, 0),
+        ("attention.sm70", "attention_decode_f16_d64_r4", 4, 128, 0),
+        ("attention.sm80", "attention_mma_f16_d64", 64, 128, 24576),
+    ] {
+        for (label, mutant) in Kernels::without_each_barrier(module, kernel) {
+            let check = || {
+                let out = case.run(&mutant, kernel, rows, threads, shared, &x);
+                case.check(&out, &x, 2f64.powi(-11), &label);
+            };
+            assert!(fails(check), "{label}: nothing fails");
+        }
     }
 }

@@ -14,12 +14,45 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     pub(crate) fn load(name: &str) -> Self {
+        Self::parse(name, &Self::text(name))
+    }
+
+    fn text(name: &str) -> String {
         let path = repository_root().join("crates/cuda/ptx").join(format!("{name}.ptx"));
-        let text = std::fs::read_to_string(&path)
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let module = Module::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    fn parse(name: &str, text: &str) -> Self {
+        let module = Module::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         Self { name: name.to_owned(), module }
     }
+
+    /// The module without one barrier, or one wait for copies, of a kernel: once for each.
+    pub(crate) fn without_each_barrier(name: &str, kernel: &str) -> Vec<(String, Self)> {
+        let text = Self::text(name);
+        let start = text.find(&format!(".entry {kernel}(")).expect("the kernel is there");
+        let end = text[start + 1..].find(".entry ").map_or(text.len(), |at| start + 1 + at);
+        let mut mutants = Vec::new();
+        for (at, line) in text[start..end].match_indices('\n').map(|(at, _)| {
+            let rest = &text[start + at + 1..];
+            (start + at + 1, rest.split('\n').next().unwrap_or_default())
+        }) {
+            if line.starts_with("bar.sync") || line.starts_with("cp.async.wait_group") {
+                let number = text[..at].matches('\n').count() + 1;
+                let without = format!("{}{}", &text[..at], &text[at + line.len()..]);
+                mutants.push((format!("{kernel} without line {number}: {line}"), {
+                    Self::parse(name, &without)
+                }));
+            }
+        }
+        assert!(!mutants.is_empty(), "{kernel} has no barrier");
+        mutants
+    }
+}
+
+/// Whether `check` fails.
+pub(crate) fn fails(check: impl FnOnce()) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err()
 }
 
 /// The one parameter of a kernel: a struct with C layout.

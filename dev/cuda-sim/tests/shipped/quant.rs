@@ -7,7 +7,7 @@ use fucina_dtype::DType;
 use fucina_testkit::Rng;
 
 use crate::ROWS;
-use crate::gpu::{Gpu, Kernels, Params, read_f32};
+use crate::gpu::{Gpu, Kernels, Params, fails, read_f32};
 use crate::weights::{GEMM_FORMATS, Weights, Wide, lengths};
 
 /// Rows of activations as the tiled kernels take them.
@@ -462,5 +462,25 @@ fn a_row_that_is_not_finite_does_not_spread() {
         out[7 * n..8 * n].fill(0.0);
         let problem = Problem { gpu: &gpu, weights: &weights, x: &clean, n, splits: 1 };
         problem.check(&out, |row| (row, 0), "not finite");
+    }
+}
+
+/// Without any one of its barriers or waits, a kernel is wrong, and it is seen.
+#[test]
+fn every_barrier_of_a_tiled_product_matters() {
+    let mut rng = Rng::new(37);
+    let (n, k) = (65, 768);
+    let weights = Weights::random(DType::Q4_K, n, k, &mut rng);
+    for tiled in Tiled::all() {
+        let x = activations(tiled.bm, k, &mut rng);
+        let module = format!("gemm_q4_k.sm{}", tiled.chip);
+        for (label, mutant) in Kernels::without_each_barrier(&module, &tiled.kernel(&weights)) {
+            let check = || {
+                let gpu = Gpu::new(1);
+                let problem = Problem { gpu: &gpu, weights: &weights, x: &x, n, splits: 1 };
+                problem.check(&problem.run(&mutant, tiled), |row| (row, 0), &label);
+            };
+            assert!(fails(check), "{label}: nothing fails");
+        }
     }
 }
