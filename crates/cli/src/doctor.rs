@@ -6,7 +6,8 @@ mod variables;
 use std::fmt::Write as _;
 
 use fucina::{
-    Config, ConfigError, DType, Isa, Offload, Runtime, cpu_kernel, default_providers, packed_bytes,
+    Config, ConfigError, DType, Isa, Offload, Runtime, cpu_kernel, default_devices,
+    default_providers, packed_bytes,
 };
 use serde::Serialize;
 
@@ -32,6 +33,7 @@ struct Report {
     pool: Pool,
     offload: String,
     providers: Vec<Provider>,
+    devices: Vec<Device>,
     variables: Vec<Variable>,
 }
 
@@ -54,6 +56,19 @@ struct Provider {
     name: String,
     usable: bool,
     /// The device, or why there is none.
+    detail: String,
+    /// What serves it, and what it does without.
+    notes: Vec<String>,
+}
+
+/// A device that a driver shows.
+#[derive(Serialize)]
+struct Device {
+    provider: &'static str,
+    index: u32,
+    chosen: bool,
+    name: String,
+    memory_bytes: u64,
     detail: String,
 }
 
@@ -110,6 +125,7 @@ impl Report {
             },
             offload: format!("{:?}", config.offload).to_lowercase(),
             providers: providers(config),
+            devices: devices(config),
             variables: variables::set(wrong),
         }
     }
@@ -148,9 +164,16 @@ impl Report {
                 bits.unwrap_or_else(|| "as in the file".to_owned()),
             ]
         });
-        section(&mut out, "providers", &self.providers, |provider| {
-            let state = if provider.usable { "usable" } else { "not usable" };
-            vec![provider.name.clone(), state.to_owned(), provider.detail.clone()]
+        let rows: Vec<_> = self.providers.iter().flat_map(Provider::rows).collect();
+        section(&mut out, "providers", &rows, |row| row.map(str::to_owned).to_vec());
+        section(&mut out, "devices", &self.devices, |device| {
+            let state = if device.chosen { "chosen" } else { "" };
+            let memory = bytes(device.memory_bytes);
+            vec![
+                format!("{} {}", device.provider, device.index),
+                state.to_owned(),
+                format!("{}, {memory}, {}", device.name, device.detail),
+            ]
         });
         section(&mut out, "variables", &self.variables, |variable| {
             vec![variable.name.clone(), variable.value.clone(), variable.effect.clone()]
@@ -173,25 +196,48 @@ impl Kernel {
     }
 }
 
+impl Provider {
+    /// Its row, and one for each note.
+    fn rows(&self) -> Vec<[&str; 3]> {
+        let state = if self.usable { "usable" } else { "not usable" };
+        let mut rows = vec![[self.name.as_str(), state, self.detail.as_str()]];
+        rows.extend(self.notes.iter().map(|note| ["", "", note.as_str()]));
+        rows
+    }
+}
+
 fn providers(config: &Config) -> Vec<Provider> {
     // A wrong variable is reported where the variables are.
     let found = default_providers(config).unwrap_or_default().into_iter().map(|found| {
-        let (usable, detail) = match &found.provider {
+        let (usable, detail, notes) = match &found.provider {
             Ok(provider) => {
                 let info = provider.device();
                 let memory = if info.is_unified { "shared memory" } else { "own memory" };
-                (true, format!("{}, {memory}, {}", info.name, bytes(info.memory_bytes)))
+                let detail = format!("{}, {memory}, {}", info.name, bytes(info.memory_bytes));
+                (true, detail, provider.notes())
             }
-            Err(why) => (false, why.clone()),
+            Err(why) => (false, why.clone(), Vec::new()),
         };
-        Provider { name: found.name.to_owned(), usable, detail }
+        Provider { name: found.name.to_owned(), usable, detail, notes }
     });
     let found: Vec<_> = found.collect();
     if !found.is_empty() {
         return found;
     }
     let detail = "none was looked for; everything runs on the CPU".to_owned();
-    vec![Provider { name: "none".to_owned(), usable: false, detail }]
+    vec![Provider { name: "none".to_owned(), usable: false, detail, notes: Vec::new() }]
+}
+
+fn devices(config: &Config) -> Vec<Device> {
+    let found = default_devices(config).unwrap_or_default().into_iter().map(|found| Device {
+        provider: found.provider,
+        index: found.index,
+        chosen: found.chosen,
+        name: found.name,
+        memory_bytes: found.memory_bytes,
+        detail: found.detail,
+    });
+    found.collect()
 }
 
 fn section<T>(out: &mut String, title: &str, items: &[T], cells: impl Fn(&T) -> Vec<String>) {

@@ -149,7 +149,8 @@ impl CudaProvider {
         let count = cuda.device_count().map_err(failed("cannot count devices"))?;
         let index = i32::try_from(config.device).unwrap_or(i32::MAX);
         if index >= count {
-            let reason = format!("there is no CUDA device {index}: the driver shows {count}");
+            let reason =
+                format!("there is no CUDA device {}: the driver shows {count}", config.device);
             return Err(Unavailable { reason });
         }
         let about = describe(&cuda, index)?;

@@ -40,7 +40,7 @@ pub use fucina_gguf as gguf;
 /// Language models.
 pub use fucina_llm as llm;
 pub use fucina_runtime::*;
-pub use providers::{Found, default_providers};
+pub use providers::{Found, FoundDevice, default_devices, default_providers};
 
 /// A runtime with the knobs of the environment and every accelerator of this machine.
 ///

@@ -19,6 +19,40 @@ impl std::fmt::Debug for Found {
     }
 }
 
+/// A device that the driver of a provider shows, in use or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FoundDevice {
+    /// Short lower-case name of the provider.
+    pub provider: &'static str,
+    /// Its number, by which a variable chooses it.
+    pub index: u32,
+    /// The product's name.
+    pub name: String,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// What it can do, in words.
+    pub detail: String,
+    /// The environment chooses this one.
+    pub chosen: bool,
+}
+
+/// Every device that a driver shows. None with `FUCINA_GPU=0`, and none of a provider whose driver
+/// is missing: [`default_providers`] says why.
+///
+/// # Errors
+///
+/// Fails if a variable holds a value that it does not take.
+pub fn default_devices(config: &Config) -> Result<Vec<FoundDevice>, ConfigError> {
+    if config.offload == Offload::Off {
+        return Ok(Vec::new());
+    }
+    #[cfg(not(target_os = "macos"))]
+    return cuda_devices();
+    #[cfg(target_os = "macos")]
+    Ok(Vec::new())
+}
+
 /// Every provider that this build knows, usable or not, best first. With `FUCINA_GPU=0` none is
 /// looked for.
 ///
@@ -37,14 +71,39 @@ pub fn default_providers(config: &Config) -> Result<Vec<Found>, ConfigError> {
 
 #[cfg(not(target_os = "macos"))]
 fn cuda() -> Result<Found, ConfigError> {
-    use fucina_cuda::{CudaConfig, CudaProvider, WrongVariable};
+    use fucina_cuda::CudaProvider;
 
-    let config =
-        CudaConfig::from_env().map_err(|WrongVariable { name, value, expected, .. }| {
-            ConfigError { name, value, expected }
-        })?;
+    let config = cuda_config()?;
     let provider = CudaProvider::open(&config)
         .map(|provider| Arc::new(provider) as Arc<dyn Provider>)
         .map_err(|why| why.to_string());
     Ok(Found { name: "cuda", provider })
+}
+
+#[cfg(not(target_os = "macos"))]
+fn cuda_config() -> Result<fucina_cuda::CudaConfig, ConfigError> {
+    use fucina_cuda::{CudaConfig, WrongVariable};
+
+    CudaConfig::from_env().map_err(|WrongVariable { name, value, expected, .. }| ConfigError {
+        name,
+        value,
+        expected,
+    })
+}
+
+#[cfg(not(target_os = "macos"))]
+fn cuda_devices() -> Result<Vec<FoundDevice>, ConfigError> {
+    let config = cuda_config()?;
+    let devices = fucina_cuda::devices(&config).unwrap_or_default().into_iter().map(|device| {
+        let ((major, minor), count) = (device.capability, device.multiprocessors);
+        FoundDevice {
+            provider: "cuda",
+            index: device.index,
+            name: device.name,
+            memory_bytes: device.memory_bytes,
+            detail: format!("compute capability {major}.{minor}, {count} multiprocessors"),
+            chosen: device.index == config.device,
+        }
+    });
+    Ok(devices.collect())
 }

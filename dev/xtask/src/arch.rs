@@ -59,6 +59,8 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/cuda/src/queue.rs",
     "crates/cuda/src/flight.rs",
     "crates/cuda/src/lib.rs",
+    // It forks.
+    "crates/cuda/tests/fork.rs",
     "crates/gguf/src/map.rs",
     // An allocator that counts.
     "crates/llm/tests/chat_memory.rs",
