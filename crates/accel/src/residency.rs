@@ -174,11 +174,19 @@ impl Budget {
             if let Some(charge) = self.try_charge(len_bytes) {
                 return Some(charge);
             }
-            let (oldest, cells) = held(&self.0.book).evict_oldest();
-            // Dropping an object gives its charge back, so this happens without the lock.
-            drop(cells);
-            drop(oldest?);
+            if !self.evict_one() {
+                return None;
+            }
         }
+    }
+
+    /// Drops the copy that was used longest ago, of those that the host also has and that no
+    /// command uses. `false` if there is none.
+    pub fn evict_one(&self) -> bool {
+        let (oldest, cells) = held(&self.0.book).evict_oldest();
+        // Dropping an object gives its charge back, so this happens without the lock.
+        drop(cells);
+        oldest.is_some()
     }
 
     /// Reserves `len_bytes` if there is room as it is.

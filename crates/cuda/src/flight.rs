@@ -29,11 +29,14 @@ impl Command {
         known.as_ref().map_or_else(|error| Err(self.device.lose(error)), |()| Ok(()))
     }
 
-    /// Makes the context current; a failure is final.
-    fn enter(&self) -> Result<Entered<'_>, CommandError> {
+    /// Makes the context current; a failure is final, unless the outcome is known by now.
+    fn enter(&self) -> Result<Entered<'_>, Result<(), CommandError>> {
         self.device.context.enter().map_err(|error| {
             self.done.settle(Err(error.clone()));
-            self.device.lose(&error)
+            match self.done.known() {
+                Some(known) => self.outcome(known),
+                None => Err(self.device.lose(&error)),
+            }
         })
     }
 
@@ -80,8 +83,8 @@ impl Command {
             };
             // SAFETY: the piece is page-locked, and nobody else uses it until this has waited.
             unsafe { entered.download(lane, piece.memory().start(), from, part.len()) }?;
-            entered.record(&event, lane)?;
-            if let Err(error) = Self::wait(entered, &event) {
+            let arrived = entered.record(&event, lane).and_then(|()| Self::wait(entered, &event));
+            if let Err(error) = arrived {
                 // The device may still write it.
                 std::mem::forget(piece);
                 return Err(error);
@@ -105,13 +108,16 @@ unsafe impl InFlight for Command {
         }
         match self.enter() {
             Ok(entered) => self.done.poll(&entered).map(|known| self.outcome(known)),
-            Err(error) => Some(Err(error)),
+            Err(outcome) => Some(outcome),
         }
     }
 
     fn retire(&self) -> Result<(), CommandError> {
         if self.done.known().is_none() {
-            let entered = self.enter()?;
+            let entered = match self.enter() {
+                Ok(entered) => entered,
+                Err(outcome) => return outcome,
+            };
             self.done.settle(Self::wait(&entered, self.done.event()));
         }
         self.done.known().map_or(Ok(()), |known| self.outcome(known))
@@ -121,7 +127,10 @@ unsafe impl InFlight for Command {
         if let Some(known) = self.done.known() {
             self.outcome(known)?;
         }
-        let entered = self.enter()?;
+        let entered = match self.device.context.enter() {
+            Ok(entered) => entered,
+            Err(error) => return Err(self.device.lose(&error)),
+        };
         // SAFETY: passed on to the caller.
         let downloaded = unsafe { self.download(&entered, out) };
         // The download came after the command, so the command has run if the download has.

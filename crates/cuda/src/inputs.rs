@@ -68,6 +68,9 @@ impl HostPiece {
 impl Upload {
     /// Bytes of the host, by way of staging memory.
     pub(crate) fn staged(device: &Device, bytes: &[u8]) -> Result<Self, Decline> {
+        if bytes.len() > staging::MAX_BYTES {
+            return Err(Decline::UnsupportedShape);
+        }
         let buffer = take(device, bytes.len())?;
         let from = NonNull::from(bytes).cast();
         // SAFETY: a shared slice is readable, and nothing writes it.
@@ -75,7 +78,7 @@ impl Upload {
         Ok(Self { buffer, len_bytes: bytes.len(), source: Source::Staged(piece) })
     }
 
-    pub(crate) fn take_piece(&mut self) -> Option<Piece> {
+    fn take_piece(&mut self) -> Option<Piece> {
         match std::mem::replace(&mut self.source, Source::Done) {
             Source::Staged(piece) => Some(piece),
             _ => None,
@@ -141,11 +144,15 @@ impl Inputs {
         if let Some(copy) = copy
             && let Some(buffer) = copy.object::<Buffer>()
         {
-            let offset = range.start - copy.range().start;
-            self.addresses.push(buffer.address() + offset as DevicePtr);
-            self.buffers.push(buffer);
-            count(&device.counters.reused_copies, 1);
-            return Ok(());
+            let address = buffer.address() + (range.start - copy.range().start) as DevicePtr;
+            // A copy that was made for another element type may begin at an odd place.
+            let (elems, bytes) = operand.dtype().unit();
+            if elems > 1 || address.is_multiple_of(bytes as DevicePtr) {
+                self.addresses.push(address);
+                self.buffers.push(buffer);
+                count(&device.counters.reused_copies, 1);
+                return Ok(());
+            }
         }
         // A host boundary, if the bytes are pending elsewhere.
         storage.host().map_err(|_| Decline::Faulted)?;
@@ -154,23 +161,37 @@ impl Inputs {
         let source = unsafe { source(device, entered, storage, &range, &buffer) }?;
         self.addresses.push(buffer.address());
         self.buffers.push(Arc::clone(&buffer));
+        if matches!(source, Source::Done) {
+            // The bytes are there, whatever becomes of this call.
+            keep(device, storage, range, buffer);
+            return Ok(());
+        }
         self.kept.push((index, range.clone()));
         self.uploads.push(Upload { buffer, len_bytes: range.len(), source });
         Ok(())
+    }
+
+    /// What the uploads read, for whoever knows when they have.
+    pub(crate) fn take_pieces(&mut self) -> Vec<Piece> {
+        self.uploads.iter_mut().filter_map(Upload::take_piece).collect()
     }
 
     /// Lets later calls find what the device has been given.
     pub(crate) fn keep(&self, device: &Device, call: &Call<'_>) {
         for (upload, (index, range)) in self.uploads.iter().zip(&self.kept) {
             let Some(operand) = call.inputs().nth(*index) else { continue };
-            let object = Arc::clone(&upload.buffer) as Arc<_>;
-            let copy = DeviceCopy::new(device.provider.device(0), range.clone(), object);
-            device.memory.budget().track(&copy);
-            operand.storage().add_device_copy(copy);
-            count(&device.counters.uploads, 1);
-            count(&device.counters.uploaded_bytes, upload.len_bytes);
+            keep(device, operand.storage(), range.clone(), Arc::clone(&upload.buffer));
         }
     }
+}
+
+/// Lets later calls find the bytes `range` of a storage.
+fn keep(device: &Device, storage: &Storage, range: Range<usize>, buffer: Arc<Buffer>) {
+    count(&device.counters.uploads, 1);
+    count(&device.counters.uploaded_bytes, range.len());
+    let copy = DeviceCopy::new(device.provider.device(0), range, buffer as Arc<_>);
+    device.memory.budget().track(&copy);
+    storage.add_device_copy(copy);
 }
 
 /// How the bytes `range` of a storage get to the device.

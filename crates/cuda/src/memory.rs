@@ -5,7 +5,7 @@
 //! run: a later command of the same lane needs no wait, and an upload waits for it on the device.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fucina_accel::{Budget, Charge};
@@ -32,8 +32,8 @@ pub(crate) struct DevicePool {
     free: Mutex<BTreeMap<usize, Vec<Block>>>,
     /// Commands of the compute lane up to this place are known to have run.
     finished: AtomicU64,
-    /// The budget is making room: what comes back goes to the driver.
-    making_room: AtomicBool,
+    /// Threads that make room: what comes back unused goes to the driver.
+    making_room: AtomicUsize,
 }
 
 /// Memory of the driver with its place in the budget.
@@ -60,6 +60,7 @@ pub(crate) struct WeightKey {
     pub(crate) offset: u64,
     pub(crate) rows: usize,
     pub(crate) row_bytes: usize,
+    pub(crate) k: usize,
     pub(crate) dtype: DType,
 }
 
@@ -112,7 +113,7 @@ impl DevicePool {
             budget,
             free: Mutex::default(),
             finished: AtomicU64::new(0),
-            making_room: AtomicBool::new(false),
+            making_room: AtomicUsize::new(0),
         })
     }
 
@@ -156,13 +157,20 @@ impl DevicePool {
         if let Some(block) = self.allocate(size) {
             return Some(block);
         }
-        // Free memory of other sizes first; then copies that the host also has.
+        // Free memory of other sizes first; then copies that the host also has, one by one: what
+        // is still in use goes back to the shelf, where it may just fit.
         self.trim();
-        self.making_room.store(true, Ordering::Relaxed);
-        let charge = self.budget.charge(size);
-        self.making_room.store(false, Ordering::Relaxed);
-        let memory = self.context.enter().ok()?.alloc(size).ok()?;
-        Some(Block { memory, last_use: 0, _charge: charge? })
+        self.making_room.fetch_add(1, Ordering::Relaxed);
+        let block = loop {
+            if let Some(block) = self.reuse(size).or_else(|| self.allocate(size)) {
+                break Some(block);
+            }
+            if !self.budget.evict_one() {
+                break None;
+            }
+        };
+        self.making_room.fetch_sub(1, Ordering::Relaxed);
+        block
     }
 
     /// Allocates if the budget has room as it is.
@@ -182,7 +190,7 @@ impl DevicePool {
     }
 
     fn give_back(&self, block: Block) {
-        if self.making_room.load(Ordering::Relaxed) && self.is_idle(&block) {
+        if self.making_room.load(Ordering::Relaxed) > 0 && self.is_idle(&block) {
             return drop(block);
         }
         held(&self.free).entry(block.memory.len_bytes()).or_default().push(block);

@@ -210,9 +210,9 @@ impl Kernel {
     }
 }
 
-/// Kernels count in 32 bits.
+/// Kernels count in 32 bits, and add the size of a tile to what they count.
 fn fits(size: usize) -> bool {
-    i32::try_from(size).is_ok()
+    size <= 1 << 30
 }
 
 /// A size that [`fits`].
@@ -252,5 +252,6 @@ fn scalar_name(dtype: DType) -> Option<&'static str> {
 /// Bytes between neighbours on an axis: of scalars, or of whole blocks.
 fn stride_bytes(operand: &Operand<'_>, axis: usize) -> usize {
     let (elems, bytes) = operand.dtype().unit();
-    operand.strides()[axis] / elems * bytes
+    // The stride of an axis of size 1 may be anything, and is not used.
+    (operand.strides()[axis] / elems).wrapping_mul(bytes)
 }

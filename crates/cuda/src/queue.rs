@@ -188,12 +188,17 @@ impl Device {
             .send(entered, &mut queue, &inputs.uploads, plan)
             .and_then(|()| entered.record(&event, &self.lanes.compute));
         if sent.is_err() {
-            return Err(self.take_back(entered));
+            let why = self.take_back(entered);
+            if why == Decline::DeviceLost {
+                // The device may still read them.
+                std::mem::forget(inputs.take_pieces());
+            }
+            return Err(why);
         }
         for buffer in inputs.buffers.iter().chain(&plan.buffers) {
             buffer.used_by(place);
         }
-        let staged = inputs.uploads.iter_mut().filter_map(Upload::take_piece).collect();
+        let staged = inputs.take_pieces();
         let (outcome, staged) = (OnceLock::new(), Mutex::new(staged));
         let done = Arc::new(Done { event, outcome, staged });
         queue.in_flight.push_back((place, Arc::clone(&done)));

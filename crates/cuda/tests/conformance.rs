@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use common::{Rig, library, use_cublas};
 use fucina_accel::{Pool, Provider, conformance};
@@ -18,27 +18,24 @@ fn conforms(config: Config) {
     conforms_with(config, |_| ());
 }
 
+/// All providers of the suite use one driver, one after the other.
 fn conforms_with(config: Config, adjust: fn(&mut CudaConfig)) {
-    let drivers = Mutex::new(Vec::new());
+    let driver = Driver::start(&library(), config).expect("the simulator starts");
     let report = conformance::run_with(
         &|| {
-            let driver = Driver::start(&library(), config).expect("the simulator starts");
             let mut cuda = CudaConfig::default();
             cuda.library = Some(driver.path().to_owned());
             adjust(&mut cuda);
             let provider = CudaProvider::open(&cuda).expect("it has a device");
-            drivers.lock().expect("no test has panicked").push(driver);
             Arc::new(provider) as Arc<dyn Provider>
         },
         exactness(),
     );
     // Constants of the suite belong to nobody's pool: they go once nothing reads them any more.
     Pool::default().trim();
-    for driver in drivers.into_inner().expect("no test has panicked") {
-        let left = driver.report();
-        assert_eq!(left.violations, 0, "{}", driver.violations());
-        assert_eq!(left.leaks(), 0, "{left:?}");
-    }
+    let left = driver.report();
+    assert_eq!(left.violations, 0, "{}", driver.violations());
+    assert_eq!(left.leaks(), 0, "{left:?}");
     report.assert_passed();
 }
 

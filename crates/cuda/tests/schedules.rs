@@ -177,3 +177,38 @@ fn r15_an_input_of_several_calls_is_uploaded_once() {
 const fn tables() -> u64 {
     1
 }
+
+/// What is known of a part of a matrix does not hold for the whole: the rest has larger weights.
+#[test]
+fn the_largest_weight_of_a_part_is_not_that_of_the_whole() {
+    use fucina_accel::{Call, MatMul, Operand, submit};
+    use fucina_dtype::DType;
+
+    const ROWS: usize = 16;
+    const K: usize = 512;
+    let rig = Rig::new(Config::default());
+    let pool = common::scenario::pool();
+    // bf16: 2^-30 in the first half of each row, 2^30 in the second.
+    let halves = (0..ROWS * K).map(|at| if at % K < K / 2 { 0x3080_u16 } else { 0x4e80 });
+    let mut weights = pool.take(2 * ROWS * K).unwrap();
+    for (to, half) in weights.host_mut().unwrap().as_chunks_mut::<2>().0.iter_mut().zip(halves) {
+        *to = half.to_le_bytes();
+    }
+    let ones = vec![1.0_f32; ROWS * K];
+    let mut x = pool.take(4 * ones.len()).unwrap();
+    common::scenario::write(&mut x, &ones);
+    let run = |rows: usize, k: usize| {
+        let lhs = Operand::new(&x, DType::F32, 0, &[1, rows, k], &[rows * K, K, 1]).unwrap();
+        let strides = [ROWS * K, K, 1];
+        let rhs = Operand::new(&weights, DType::BF16, 0, &[1, ROWS, k], &strides).unwrap();
+        let call = Call::MatMul(MatMul { lhs, rhs });
+        let out = pool.take(call.out_bytes().unwrap()).unwrap();
+        let out = submit(&*rig.provider, &call, out).map_err(|(why, _)| why).unwrap();
+        f32::from_le_bytes(out.host().unwrap()[..4].try_into().unwrap())
+    };
+    let large = 256.0 * 2.0_f32.powi(30);
+    assert_eq!(run(4, K), large, "few rows: the whole matrix is on the device");
+    assert_eq!(run(ROWS, K / 2), 256.0 * 2.0_f32.powi(-30), "the first half");
+    assert_eq!(run(ROWS, K), large, "the whole, after its half");
+    rig.finish();
+}

@@ -110,6 +110,7 @@ fn matmul_shapes(config: Config) -> Vec<Case> {
     }
     for [b, rhs_b] in [[2, 2], [3, 1], [5, 5]] {
         cases.push(matmul(f32s, [b, rhs_b, 3, 5, 17], config));
+        cases.push(matmul(f32s, [b, rhs_b, 33, 40, 64], config));
     }
     for sizes in
         [[1, 1, 0, 3, 4], [1, 1, 3, 0, 4], [1, 1, 3, 4, 0], [0, 1, 3, 4, 5], [0, 0, 3, 4, 5]]

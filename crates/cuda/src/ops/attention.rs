@@ -3,7 +3,7 @@
 use fucina_accel::{Attention, Decline};
 use fucina_dtype::DType;
 
-use super::{Kernel, Site, int, long};
+use super::{Kernel, Site, fits, int, long};
 use crate::driver::Arguments;
 use crate::modules::{ATTENTION, ATTENTION_SM80};
 
@@ -21,6 +21,9 @@ pub(super) fn takes(op: &Attention<'_>) -> Result<(), Decline> {
         return Err(Decline::UnsupportedFormat);
     }
     let (d, dv) = (q.shape()[2], v.shape()[2]);
+    if !q.shape()[0].checked_mul(q.shape()[1]).is_some_and(fits) {
+        return Err(Decline::UnsupportedShape);
+    }
     let dense = [q, k, v].into_iter().all(|operand| operand.has_dense_rows());
     if d > MAX_DIM || dv > MAX_DIM || d == 0 || k.shape()[0] == 0 || !dense {
         return Err(Decline::UnsupportedShape);
@@ -53,7 +56,7 @@ pub(super) fn plan(site: &mut Site<'_, '_>, op: &Attention<'_>) -> Result<(), De
         let strides = operand.strides();
         arguments = arguments.long(long(strides[0])).long(long(strides[1]));
     }
-    arguments = arguments.long(long(op.q_offset)).long(op.window.map_or(0, long));
+    arguments = arguments.long(long(op.q_offset.min(1 << 62))).long(op.window.map_or(0, long));
     for size in [t, s, heads, group, d, dv] {
         arguments = arguments.int(int(size));
     }
@@ -92,7 +95,7 @@ fn choose(site: &Site<'_, '_>, op: &Attention<'_>, rows: usize) -> Result<Chosen
         let bytes = operand.dtype().unit().1;
         let strides = operand.strides();
         site.input(index).is_multiple_of(16)
-            && strides[..2].iter().all(|stride| (stride * bytes).is_multiple_of(16))
+            && strides[..2].iter().all(|stride| stride.wrapping_mul(bytes).is_multiple_of(16))
     });
     let vectors = whole && d.is_multiple_of(unit) && dv.is_multiple_of(unit);
     let planner = site.planner;

@@ -349,6 +349,7 @@ fn largest(site: &mut Site<'_, '_>, weights: &Weights) -> Result<DevicePtr, Decl
         offset: weights.address - buffer.address(),
         rows: weights.rows,
         row_bytes: weights.row_bytes,
+        k: weights.k,
         dtype: weights.dtype,
     };
     if let Some(known) = buffer.recall(&key) {

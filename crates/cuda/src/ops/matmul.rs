@@ -7,7 +7,7 @@ use fucina_dtype::DType;
 
 use super::elementwise::dense_f32;
 use super::gemm::{self, Product, Weights};
-use super::{Kernel, Site, block_name, int, long, scalar_name, stride_bytes};
+use super::{Kernel, Site, block_name, fits, int, long, scalar_name, stride_bytes};
 use crate::cublas::{Gemm, Matrix};
 use crate::driver::Arguments;
 use crate::modules::MATMUL;
@@ -20,9 +20,10 @@ const MIN_LIBRARY_SIZE: usize = 16;
 const MAX_MATRICES: usize = 64;
 
 pub(super) fn takes(op: &MatMul<'_>) -> Result<(), Decline> {
-    let [_, _, _, k] = op.sizes();
+    let [b, m, _, k] = op.sizes();
     let rhs = &op.rhs;
-    if k == 0 {
+    let rows_fit = b.checked_mul(m).is_some_and(fits);
+    if k == 0 || !rows_fit || op.lhs.elems().checked_mul(4).is_none() {
         return Err(Decline::UnsupportedShape);
     }
     if rhs.dtype().is_block() {
@@ -84,7 +85,11 @@ fn library(site: &mut Site<'_, '_>, op: &MatMul<'_>) -> bool {
 
 fn gemm_of(op: &MatMul<'_>, lhs: DevicePtr, rhs: DevicePtr, out: DevicePtr) -> Option<Gemm> {
     let [mut b, mut m, n, k] = op.sizes();
-    let (mut lhs, rhs) = (matrix(&op.lhs, lhs)?, matrix(&op.rhs, rhs)?);
+    let (mut lhs, mut rhs) = (matrix(&op.lhs, lhs)?, matrix(&op.rhs, rhs)?);
+    if op.rhs.shape()[0] == 1 {
+        // One matrix for all: the stride of that axis is not used.
+        rhs.step = 0;
+    }
     // One matrix of weights for rows that follow one another: one product.
     let follows = lhs.along_k && lhs.step == i64::from(lhs.stride) * long(m);
     if b > 1 && rhs.step == 0 && follows {

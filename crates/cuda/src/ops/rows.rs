@@ -86,11 +86,16 @@ pub(super) fn takes_rows(op: &Rows<'_>) -> Result<(), Decline> {
     let dtype = op.table.dtype();
     block_name(dtype).or_else(|| scalar_name(dtype)).ok_or(Decline::UnsupportedFormat)?;
     // The kernel reads whole rows and numbers side by side.
-    if op.table.has_dense_rows() && op.ids.is_dense() {
-        Ok(())
-    } else {
-        Err(Decline::UnsupportedShape)
+    if !op.table.has_dense_rows() || !op.ids.is_dense() {
+        return Err(Decline::UnsupportedShape);
     }
+    // A number outside the table would end the context, and every result that is in it. No op makes
+    // numbers, so they are on the host.
+    let bytes = op.ids.storage().host().map_err(|_| Decline::Faulted)?;
+    let ids = bytes[op.ids.byte_range()].as_chunks::<4>().0;
+    let rows = op.table.shape()[0];
+    let inside = |&id: &[u8; 4]| usize::try_from(i32::from_le_bytes(id)).is_ok_and(|id| id < rows);
+    if ids.iter().all(inside) { Ok(()) } else { Err(Decline::InvalidCall) }
 }
 
 pub(super) fn rows(site: &mut Site<'_, '_>, op: &Rows<'_>) -> Result<(), Decline> {
