@@ -210,6 +210,6 @@ fn the_largest_weight_of_a_part_is_not_that_of_the_whole() {
     assert_eq!(run(4, K), large, "few rows: the whole matrix is on the device");
     assert_eq!(run(ROWS, K / 2), 256.0 * 2.0_f32.powi(-30), "the first half");
     assert_eq!(run(ROWS, K), large, "the whole, after its half");
-    drop((x, weights));
+    drop((x, weights, pool));
     rig.finish();
 }
