@@ -1,17 +1,20 @@
-//! Links between the pages of this repository lead somewhere.
+//! Links between the pages of this repository lead somewhere, and no merge was left half done.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::root;
 
 /// Folders with pages; the root itself is searched without its folders.
 const FOLDERS: &[&str] = &["docs", "bench", "golden", "crates", "dev"];
 
-/// Checks every relative link of every Markdown page, and the tests that pages cite.
+/// Checks every relative link of every Markdown page, the tests that pages cite, and that no
+/// tracked text holds conflict markers.
 pub(crate) fn run() -> Result<()> {
     let root = root();
+    conflicts(&root)?;
     let mut pages = Vec::new();
     for folder in FOLDERS {
         collect(&root.join(folder), true, &mut pages)?;
@@ -36,6 +39,42 @@ pub(crate) fn run() -> Result<()> {
     }
     println!("links: {links} links in {} pages", pages.len());
     crate::cited::run(&root)
+}
+
+/// Fails if a tracked text still has both sides of a merge.
+fn conflicts(root: &Path) -> Result<()> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()
+        .context("cannot start git")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "git ls-files failed: {stderr}");
+    let names = String::from_utf8(output.stdout).context("a tracked name is not UTF-8")?;
+    let (mut texts, mut found) = (0, 0);
+    for name in names.split_terminator('\0') {
+        let path = root.join(name);
+        // Deleted but not committed yet, or a link to a folder.
+        if !path.is_file() {
+            continue;
+        }
+        let bytes = std::fs::read(&path).with_context(|| format!("cannot read {name}"))?;
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        texts += 1;
+        for line in markers(&text) {
+            eprintln!("links: {name}:{line} is a conflict marker; finish the merge");
+            found += 1;
+        }
+    }
+    ensure!(found == 0, "{found} conflict markers");
+    println!("links: no conflict markers in {texts} texts");
+    Ok(())
+}
+
+/// The numbers of the lines that a merge tool left.
+fn markers(text: &str) -> Vec<usize> {
+    let is_marker = |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+    text.lines().zip(1..).filter(|(line, _)| is_marker(line)).map(|(_, number)| number).collect()
 }
 
 fn collect(folder: &Path, deep: bool, pages: &mut Vec<PathBuf>) -> Result<()> {
@@ -84,5 +123,13 @@ mod tests {
     fn only_links_to_files_count() {
         let page = "[a](b.md) [c](../d.md#e), [f](#g) [h](https://i/j)\n```\n[k](l)\n```\n[m](n/)";
         assert_eq!(targets(page), ["b.md", "../d.md", "n/"]);
+    }
+
+    #[test]
+    fn both_ends_of_a_conflict_are_found() {
+        let text = "a\n<<<<<<< HEAD\nb\n=======\nc\n>>>>>>> d (e)\r\nf\n";
+        assert_eq!(markers(text), [2, 6]);
+        // A heading that is underlined, a shift and a quoted reply.
+        assert_eq!(markers("Title\n=======\n <<<<<<< x\n<<<<<<<\n>>>>>>>> y\n"), [0; 0]);
     }
 }
