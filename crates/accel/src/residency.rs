@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::id::DeviceId;
+use crate::timeline::Arrival;
 
 type Object = Arc<dyn Any + Send + Sync>;
 
@@ -95,6 +96,23 @@ impl Copies {
                 && !copy.is_gone()
         };
         self.0.iter().find(holds).cloned()
+    }
+
+    /// How bytes that no copy holds would get to `device`, as far as earlier copies tell.
+    pub(crate) fn arrival(&self, device: DeviceId, range: &Range<usize>) -> Arrival {
+        let near = |copy: &&DeviceCopy| {
+            copy.device == device && copy.range.start < range.end && range.start < copy.range.end
+        };
+        let mut arrival = Arrival::Uploaded;
+        for copy in self.0.iter().filter(near) {
+            if !copy.is_gone() {
+                return Arrival::UploadedGrown;
+            }
+            if copy.range.start <= range.start && range.end <= copy.range.end {
+                arrival = Arrival::UploadedAgain;
+            }
+        }
+        arrival
     }
 
     /// Adds a copy. Copies on the same device that it covers, and emptied ones, are returned:

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fucina_dtype::DType;
 
@@ -11,6 +11,7 @@ use crate::call::Call;
 use crate::error::DeviceError;
 use crate::provider::Decline;
 use crate::shape::Shapes;
+use crate::timeline::Timeline;
 
 /// Why the runtime ran a call on the CPU without asking a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +50,31 @@ impl fmt::Display for CpuReason {
             Self::DeviceLost => "device lost",
             Self::Other(reason) => reason,
         })
+    }
+}
+
+/// Why the runtime offered a call to a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum OffloadReason {
+    /// Every call is to be offered.
+    Forced,
+    /// There is enough work to pay for the trip.
+    AboveGate {
+        /// Name of the threshold; the last one, if there are several.
+        threshold: &'static str,
+    },
+    /// An operand's bytes are on the device, and not on the host.
+    FollowsOperand,
+}
+
+impl fmt::Display for OffloadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forced => f.write_str("offloading is forced"),
+            Self::AboveGate { threshold } => write!(f, "above {threshold}"),
+            Self::FollowsOperand => f.write_str("follows an operand on the device"),
+        }
     }
 }
 
@@ -122,6 +148,26 @@ pub struct Counters {
     pub discarded_faults: u64,
     /// Log entries that did not fit.
     pub dropped_events: u64,
+    /// Results that came to the host, by the op on the CPU that needed them; `None` for a read
+    /// that was no op.
+    pub downloads: BTreeMap<Option<&'static str>, Moved>,
+}
+
+/// Copies between host and device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// How many.
+    pub copies: u64,
+    /// Their size.
+    pub bytes: u64,
+}
+
+impl Moved {
+    /// Adds a copy.
+    pub fn add(&mut self, len_bytes: usize) {
+        self.copies += 1;
+        self.bytes += len_bytes as u64;
+    }
 }
 
 impl Counters {
@@ -139,6 +185,7 @@ impl Counters {
 pub struct Trace {
     log_capacity: usize,
     book: Mutex<Book>,
+    timeline: Option<Arc<Timeline>>,
 }
 
 #[derive(Debug, Default)]
@@ -150,7 +197,19 @@ struct Book {
 impl Trace {
     /// Counts, and keeps the last `capacity` events.
     pub fn with_log(capacity: usize) -> Self {
-        Self { log_capacity: capacity, book: Mutex::default() }
+        Self { log_capacity: capacity, ..Self::default() }
+    }
+
+    /// Also keeps what happened when.
+    #[must_use]
+    pub fn and_timeline(mut self, timeline: Option<Arc<Timeline>>) -> Self {
+        self.timeline = timeline;
+        self
+    }
+
+    /// What happened when, if somebody wants to know.
+    pub fn timeline(&self) -> Option<&Arc<Timeline>> {
+        self.timeline.as_ref()
     }
 
     /// Counts a decision.
@@ -168,6 +227,11 @@ impl Trace {
     /// Empties the log.
     pub fn take_log(&self) -> Vec<Event> {
         mem::take(&mut self.book().log).into()
+    }
+
+    /// Counts a result that came to the host.
+    pub(crate) fn downloaded(&self, reader: Option<&'static str>, len_bytes: usize) {
+        self.book().counters.downloads.entry(reader).or_default().add(len_bytes);
     }
 
     /// Counts a fault that a host boundary reports.

@@ -16,6 +16,7 @@ use crate::perplexity::PerplexityArgs;
 use crate::prompt_cache::PromptCacheArgs;
 use crate::quantize::recipe::Recipe;
 use crate::tokenize::TokenizeArgs;
+use crate::trace::TraceArgs;
 
 /// Run language models from GGUF files
 #[derive(Parser)]
@@ -114,6 +115,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
     #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+    #[command(flatten)]
     pub(crate) turn: TurnArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
@@ -192,6 +195,8 @@ pub(crate) struct BenchArgs {
     /// Write CSV instead of a table
     #[arg(long)]
     pub(crate) csv: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
     /// Write nothing but errors to standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,

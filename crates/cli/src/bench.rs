@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
 use crate::run::load;
 use crate::source::{self, Source};
-use crate::trace;
+use crate::trace::{self, Tracing};
 use record::Row;
 use report::Report;
 
@@ -49,6 +49,10 @@ impl Test {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
+    args.trace.around(|tracing| go(args, tracing))
+}
+
+fn go(args: &BenchArgs, tracing: &Tracing) -> anyhow::Result<Exit> {
     let source = Source::of(args.model.as_deref())?;
     let threads: Vec<Option<usize>> = if args.threads.is_empty() {
         vec![None]
@@ -57,7 +61,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     };
     let mut report = Report::new(args);
     for threads in threads {
-        let rt = source::runtime(threads)?;
+        let rt = source::traced(threads, tracing)?;
         let model = load(&rt, &source, args.quiet || report.has_rows())?;
         let plan = plan(args, model.info().context)?;
         for (depth, tests) in plan {
@@ -169,6 +173,7 @@ mod tests {
             json: false,
             csv: false,
             quiet: true,
+            trace: crate::trace::TraceArgs::default(),
         }
     }
 

@@ -20,6 +20,7 @@ use fucina::llm::{Model, Session, StopStrings};
 
 use crate::exit::{Exit, Failure};
 use crate::source::{self, Source};
+use crate::trace::Tracing;
 use crate::{run, signals, terminal, trace};
 use args::{ChatArgs, TurnArgs};
 use command::Settings;
@@ -35,12 +36,16 @@ const TEMPLATE_LIMIT_BYTES: u64 = 16 << 20;
 
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
+    args.trace.around(|tracing| go(args, tracing))
+}
+
+fn go(args: &ChatArgs, tracing: &Tracing) -> anyhow::Result<Exit> {
     signals::install()?;
     let sampling = args.sampling.config(run::random_seed)?;
     let stop = stop_strings(&args.stop)?;
     let source = Source::of(args.model.as_deref())?;
     check_source(&source, &args.turn)?;
-    let rt = source::runtime(args.threads)?;
+    let rt = source::traced(args.threads, tracing)?;
     let model = run::load(&rt, &source, args.quiet)?;
     let chat = start(model.session(&args.cache.options(args.ctx))?, &args.turn)?;
     let interactive = terminal::is_interactive();

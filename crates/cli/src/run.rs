@@ -23,7 +23,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::signals;
 use crate::source::{self, Source};
-use crate::trace;
+use crate::trace::{self, Tracing};
 use record::Record;
 
 /// Tokens that the embedded model generates unless told otherwise: it hardly ever ends a text.
@@ -34,6 +34,10 @@ const STDIN_LIMIT_BYTES: u64 = 256 << 20;
 
 /// Runs the command. `start` is when the program started.
 pub(crate) fn run(args: &RunArgs, start: Instant) -> anyhow::Result<Exit> {
+    args.trace.around(|tracing| go(args, start, tracing))
+}
+
+fn go(args: &RunArgs, start: Instant, tracing: &Tracing) -> anyhow::Result<Exit> {
     signals::install()?;
     let config = args.sampling.config(random_seed)?;
     let stop = chat::stop_strings(&args.stop)?;
@@ -44,7 +48,7 @@ pub(crate) fn run(args: &RunArgs, start: Instant) -> anyhow::Result<Exit> {
         return Err(Failure::usage(format!("{flag} needs --chat")).into());
     }
     let prompt = read_prompt(prompt)?;
-    let rt = source::runtime(args.threads)?;
+    let rt = source::traced(args.threads, tracing)?;
     let model = load(&rt, &source, args.quiet)?;
     let ids = encode(args, &model, &prompt)?;
     let max_tokens = args.max_tokens.or(source.is_embedded().then_some(EMBEDDED_TOKENS));

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fucina::gguf::{self, AccessUsed, File};
@@ -9,6 +10,7 @@ use fucina::{Config, Isa, Runtime, default_providers};
 use fucina_hub::{Error, Reference, catalogue};
 
 use crate::exit::{Exit, Failure};
+use crate::trace::Tracing;
 use crate::{models, output};
 
 /// The model that is part of the program.
@@ -121,10 +123,26 @@ pub(crate) fn runtime(threads: Option<usize>) -> anyhow::Result<Runtime> {
     with_config(config, threads)
 }
 
+/// As [`runtime`]; with a trace, if there is one.
+pub(crate) fn traced(threads: Option<usize>, tracing: &Tracing) -> anyhow::Result<Runtime> {
+    build(Config::from_env()?, threads, Some(tracing))
+}
+
 /// A runtime with these knobs and every provider of this machine.
 pub(crate) fn with_config(config: Config, threads: Option<usize>) -> anyhow::Result<Runtime> {
+    build(config, threads, None)
+}
+
+fn build(
+    config: Config,
+    threads: Option<usize>,
+    tracing: Option<&Tracing>,
+) -> anyhow::Result<Runtime> {
     let found = default_providers(&config)?;
     let mut builder = Runtime::builder().config(config);
+    if let Some(timeline) = tracing.and_then(Tracing::timeline) {
+        builder = builder.timeline(Arc::clone(timeline));
+    }
     if let Some(threads) = threads {
         builder = builder.threads(threads);
     }

@@ -273,9 +273,10 @@ impl Entered<'_> {
         Ok(Stream { context: Arc::clone(self.context), handle })
     }
 
-    fn event(&self) -> Result<Handle> {
+    fn event(&self, timed: bool) -> Result<Handle> {
         let mut raw = ptr::null_mut();
-        let flags = sys::EVENT_BLOCKING_SYNC | sys::EVENT_DISABLE_TIMING;
+        let timing = if timed { 0 } else { sys::EVENT_DISABLE_TIMING };
+        let flags = sys::EVENT_BLOCKING_SYNC | timing;
         // SAFETY: the driver stores a handle.
         let status = unsafe { (self.driver().event_create)(&raw mut raw, flags) };
         self.driver().check(status)?;
@@ -377,6 +378,14 @@ impl Entered<'_> {
     pub(crate) fn await_event(&self, event: &Event) -> Result<()> {
         // SAFETY: the event is alive.
         self.driver().check(unsafe { (self.driver().event_sync)(event.handle.raw()) })
+    }
+
+    /// Milliseconds from one event to another. Both tell the time, and the device has passed them.
+    pub(crate) fn elapsed_ms(&self, start: &Event, end: &Event) -> Result<f64> {
+        let (start, end, mut ms) = (start.handle.raw(), end.handle.raw(), 0.0);
+        // SAFETY: both events are alive; the driver stores a number.
+        let status = unsafe { (self.driver().event_elapsed)(&raw mut ms, start, end) };
+        self.driver().check(status).map(|()| f64::from(ms))
     }
 
     /// Parks the thread until a stream is empty.
@@ -481,16 +490,18 @@ impl Drop for Stream {
 pub(crate) struct Events {
     context: Arc<Context>,
     free: Mutex<Vec<Handle>>,
+    /// They tell the time, which costs the device a little.
+    timed: bool,
 }
 
 impl Events {
-    pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
-        Arc::new(Self { context: Arc::clone(context), free: Mutex::default() })
+    pub(crate) fn new(context: &Arc<Context>, timed: bool) -> Arc<Self> {
+        Arc::new(Self { context: Arc::clone(context), free: Mutex::default(), timed })
     }
 
     pub(crate) fn take(self: &Arc<Self>, entered: &Entered<'_>) -> Result<Event> {
         let free = held(&self.free).pop();
-        let handle = free.map_or_else(|| entered.event(), Ok)?;
+        let handle = free.map_or_else(|| entered.event(self.timed), Ok)?;
         Ok(Event { events: Arc::clone(self), handle })
     }
 }

@@ -10,6 +10,7 @@ use crate::memory::Buffer;
 use crate::pages::Locked;
 use crate::queue::{Device, Done, count};
 use crate::staging;
+use crate::timing::Mark;
 
 /// Times that a finished command is asked for before the thread parks.
 const SPINS: u32 = 64;
@@ -18,6 +19,8 @@ const SPINS: u32 = 64;
 pub(crate) struct Command {
     pub(crate) device: Arc<Device>,
     pub(crate) done: Arc<Done>,
+    /// Its place in the compute lane.
+    pub(crate) place: u64,
     /// The output. The pool may hand the operands' memory out again at once, but not this.
     pub(crate) out: Arc<Buffer>,
     /// The locked pages of the output's allocation, which the allocation owns.
@@ -49,6 +52,36 @@ impl Command {
             std::hint::spin_loop();
         }
         entered.await_event(event)
+    }
+
+    /// Downloads between two marks, if somebody watches.
+    ///
+    /// # Safety
+    ///
+    /// As for [`InFlight::publish`].
+    unsafe fn download_watched(
+        &self,
+        entered: &Entered<'_>,
+        out: NonNull<[u8]>,
+    ) -> Result<(), CuError> {
+        let Some(timing) = self.device.timing.get() else {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.download(entered, out) };
+        };
+        let lane = &self.device.lanes.download;
+        entered.wait(lane, self.done.event())?;
+        let start = timing.stamp(entered, lane)?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.download(entered, out) }?;
+        // The bytes are there, whatever comes of the second mark. Everything before it has passed,
+        // so the wait takes no time worth mentioning.
+        if let Ok(end) = timing.stamp(entered, lane)
+            && Self::wait(entered, &end).is_ok()
+        {
+            let (command, mark) = (self.device.command(self.place), Mark::new(start, end));
+            timing.downloaded(entered, command, &mark, out.len());
+        }
+        Ok(())
     }
 
     /// # Safety
@@ -119,6 +152,7 @@ unsafe impl InFlight for Command {
                 Err(outcome) => return outcome,
             };
             self.done.settle(Self::wait(&entered, self.done.event()));
+            self.done.tell(&entered);
         }
         self.done.known().map_or(Ok(()), |known| self.outcome(known))
     }
@@ -132,9 +166,10 @@ unsafe impl InFlight for Command {
             Err(error) => return Err(self.device.lose(&error)),
         };
         // SAFETY: passed on to the caller.
-        let downloaded = unsafe { self.download(&entered, out) };
+        let downloaded = unsafe { self.download_watched(&entered, out) };
         // The download came after the command, so the command has run if the download has.
         self.done.settle(downloaded.clone());
+        self.done.tell(&entered);
         if let Err(error) = downloaded {
             return Err(self.device.lose(&error));
         }

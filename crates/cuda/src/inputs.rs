@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use fucina_accel::{Call, Decline, DeviceCopy, Operand, Storage};
+use fucina_accel::{Arrival, Call, Decline, DeviceCopy, Input, Operand, Storage};
 
-use crate::driver::{CuError, Entered, Stream, sub};
+use crate::driver::{CuError, Entered, Stream, held, sub};
 use crate::memory::Buffer;
 use crate::pages::{self, Locked};
 use crate::queue::{Device, count};
@@ -20,8 +20,11 @@ pub(crate) struct Inputs {
     /// Memory that the operands lie in, one for each; then that of tables.
     pub(crate) buffers: Vec<Arc<Buffer>>,
     pub(crate) uploads: Vec<Upload>,
-    /// Range of the storage that each upload brings, and the operand that it is for.
-    kept: Vec<(usize, Range<usize>)>,
+    /// Range of the storage that each upload brings, and the operand that it is for. Tables come
+    /// last, and have none.
+    kept: Vec<(usize, Range<usize>, Arrival)>,
+    /// What a timeline shows of the operands.
+    pub(crate) seen: [Option<Input>; 3],
 }
 
 /// Bytes that a command brings to the device.
@@ -114,7 +117,8 @@ impl Inputs {
         call: &Call<'_>,
     ) -> Result<Self, Decline> {
         let (addresses, buffers) = (Vec::with_capacity(3), Vec::with_capacity(3));
-        let mut inputs = Self { addresses, buffers, uploads: Vec::new(), kept: Vec::new() };
+        let (uploads, kept) = (Vec::new(), Vec::new());
+        let mut inputs = Self { addresses, buffers, uploads, kept, seen: [None; 3] };
         let operands: Vec<&Operand<'_>> = call.inputs().collect();
         for (index, operand) in operands.iter().enumerate() {
             let same = |other: &&Operand<'_>| {
@@ -148,9 +152,11 @@ impl Inputs {
             // A copy that was made for another element type may begin at an odd place.
             let (elems, bytes) = operand.dtype().unit();
             if elems > 1 || address.is_multiple_of(bytes as DevicePtr) {
+                self.see(device, index, operand, Arrival::OnDevice);
                 self.addresses.push(address);
                 self.buffers.push(buffer);
                 count(&device.counters.reused_copies, 1);
+                device.counters.arrived(storage.is_read_only(), Arrival::OnDevice, range.len());
                 return Ok(());
             }
         }
@@ -161,12 +167,14 @@ impl Inputs {
         let source = unsafe { source(device, entered, storage, &range, &buffer) }?;
         self.addresses.push(buffer.address());
         self.buffers.push(Arc::clone(&buffer));
+        let arrival = storage.arrival(device.provider.device(0), range.clone());
+        self.see(device, index, operand, arrival);
         if matches!(source, Source::Done) {
             // The bytes are there, whatever becomes of this call.
-            keep(device, storage, range, buffer);
+            keep(device, storage, (range, arrival), buffer);
             return Ok(());
         }
-        self.kept.push((index, range.clone()));
+        self.kept.push((index, range.clone(), arrival));
         self.uploads.push(Upload { buffer, len_bytes: range.len(), source });
         Ok(())
     }
@@ -176,17 +184,51 @@ impl Inputs {
         self.uploads.iter_mut().filter_map(Upload::take_piece).collect()
     }
 
+    /// Notes how an operand gets to the device, for those who watch.
+    fn see(&mut self, device: &Device, index: usize, operand: &Operand<'_>, arrival: Arrival) {
+        if device.timing.get().is_none() {
+            return;
+        }
+        let (storage, range) = (operand.storage(), operand.byte_range());
+        if let Some(seen) = self.seen.get_mut(index) {
+            *seen = Some(Input {
+                operand: index,
+                content: storage.content(),
+                offset_bytes: range.start,
+                len_bytes: range.len(),
+                is_weight: storage.is_read_only(),
+                arrival,
+            });
+        }
+    }
+
+    /// The operand that an upload is for; `None` for a table.
+    pub(crate) fn operand_of(&self, upload: usize) -> Option<usize> {
+        self.kept.get(upload).map(|(operand, ..)| *operand)
+    }
+
     /// Lets later calls find what the device has been given.
     pub(crate) fn keep(&self, device: &Device, call: &Call<'_>) {
-        for (upload, (index, range)) in self.uploads.iter().zip(&self.kept) {
+        for upload in &self.uploads[self.kept.len()..] {
+            held(&device.counters.tables).add(upload.len_bytes);
+        }
+        for (upload, (index, range, arrival)) in self.uploads.iter().zip(&self.kept) {
             let Some(operand) = call.inputs().nth(*index) else { continue };
-            keep(device, operand.storage(), range.clone(), Arc::clone(&upload.buffer));
+            let place = (range.clone(), *arrival);
+            keep(device, operand.storage(), place, Arc::clone(&upload.buffer));
         }
     }
 }
 
-/// Lets later calls find the bytes `range` of a storage.
-fn keep(device: &Device, storage: &Storage, range: Range<usize>, buffer: Arc<Buffer>) {
+/// Lets later calls find bytes of a storage, which came as the second part of `place` says.
+fn keep(
+    device: &Device,
+    storage: &Storage,
+    place: (Range<usize>, Arrival),
+    buffer: Arc<Buffer>,
+) {
+    let (range, arrival) = place;
+    device.counters.arrived(storage.is_read_only(), arrival, range.len());
     count(&device.counters.uploads, 1);
     count(&device.counters.uploaded_bytes, range.len());
     let copy = DeviceCopy::new(device.provider.device(0), range, buffer as Arc<_>);

@@ -21,12 +21,14 @@ mod queue;
 mod sources;
 mod staging;
 mod sys;
+mod timing;
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use fucina_accel::{
     Budget, Call, Decline, DeviceCopy, DeviceInfo, Provider, ProviderCounters, Storage, Submission,
+    Timeline,
 };
 
 pub use config::{CudaConfig, Kernels, OptionalLibrary, WrongVariable};
@@ -225,7 +227,8 @@ impl Provider for CudaProvider {
         let id = device.provider.device(0);
         let copy = DeviceCopy::new(id, 0..out_bytes, Arc::clone(&buffer) as Arc<_>);
         device.memory.budget().track(&copy);
-        let command = Command { device: Arc::clone(device), done, out: buffer, target };
+        let device = Arc::clone(device);
+        let command = Command { device, done, place, out: buffer, target };
         let lane = id.lane(COMPUTE_LANE);
         Ok(Submission::new(lane, place, Arc::new(command)).with_output_copy(copy))
     }
@@ -239,6 +242,10 @@ impl Provider for CudaProvider {
 
     fn synchronize(&self) {
         self.device.drain();
+    }
+
+    fn observe(&self, timeline: &Arc<Timeline>) {
+        self.device.observe(timeline);
     }
 
     fn is_lost(&self) -> bool {

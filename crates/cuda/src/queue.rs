@@ -7,7 +7,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use fucina_accel::{CommandError, Decline, ProviderCounters, ProviderId};
+use fucina_accel::{
+    Arrival, CommandError, CommandId, Decline, Moved, ProviderCounters, ProviderId, Timeline,
+    Uploads,
+};
 
 use crate::driver::{Context, CuError, Entered, Event, Events, Stream, held};
 use crate::inputs::{Inputs, Source, Upload};
@@ -15,6 +18,7 @@ use crate::memory::{Buffer, DevicePool};
 use crate::ops::{Plan, Step};
 use crate::pages::SharedPages;
 use crate::staging::{Piece, Staging};
+use crate::timing::{Mark, Marks, Timing};
 
 /// A device in use. Commands that outlive the provider keep it.
 pub(crate) struct Device {
@@ -26,6 +30,8 @@ pub(crate) struct Device {
     pub(crate) shared_pages: SharedPages,
     pub(crate) counters: Counters,
     pub(crate) lanes: Lanes,
+    /// If somebody watches.
+    pub(crate) timing: OnceLock<Arc<Timing>>,
     queue: Mutex<Queue>,
     max_in_flight: usize,
     lost: AtomicBool,
@@ -54,6 +60,8 @@ pub(crate) struct Done {
     outcome: OnceLock<Result<(), CuError>>,
     /// What the uploads read.
     staged: Mutex<Vec<Piece>>,
+    /// What is told of the command once it has run.
+    marks: Option<Mutex<Option<Marks>>>,
 }
 
 impl Done {
@@ -71,11 +79,22 @@ impl Done {
         if self.known().is_none() {
             match entered.has_passed(&self.event) {
                 Ok(false) => return None,
-                Ok(true) => self.settle(Ok(())),
+                Ok(true) => {
+                    self.settle(Ok(()));
+                    self.tell(entered);
+                }
                 Err(error) => self.settle(Err(error)),
             }
         }
         self.known()
+    }
+
+    /// Tells when the command ran, once; after it has.
+    pub(crate) fn tell(&self, entered: &Entered<'_>) {
+        let marks = self.marks.as_ref().and_then(|marks| held(marks).take());
+        if let (Some(marks), Some(Ok(()))) = (marks, self.known()) {
+            marks.tell(entered, &self.event);
+        }
     }
 
     /// Records the outcome; the first one stays. After a failure the staging memory is given up:
@@ -100,6 +119,16 @@ pub(crate) struct Counters {
     pub(crate) downloads: AtomicU64,
     pub(crate) downloaded_bytes: AtomicU64,
     pub(crate) reused_copies: AtomicU64,
+    /// How operands got here: weights, and all else.
+    pub(crate) operands: Mutex<[Uploads; 2]>,
+    pub(crate) tables: Mutex<Moved>,
+}
+
+impl Counters {
+    /// Counts how an operand got here.
+    pub(crate) fn arrived(&self, is_weight: bool, arrival: Arrival, len_bytes: usize) {
+        held(&self.operands)[usize::from(!is_weight)].add(arrival, len_bytes);
+    }
 }
 
 pub(crate) fn count(counter: &AtomicU64, more: usize) {
@@ -122,7 +151,8 @@ impl Device {
         Ok(Self {
             context: Arc::clone(context),
             provider: ProviderId::fresh(),
-            events: Events::new(context),
+            events: Events::new(context, false),
+            timing: OnceLock::new(),
             memory,
             staging: Staging::new(context),
             shared_pages: SharedPages::default(),
@@ -132,6 +162,23 @@ impl Device {
             max_in_flight,
             lost: AtomicBool::new(false),
         })
+    }
+
+    /// Lets commands from now on tell when they run. Without the driver's help there is nothing to
+    /// tell.
+    pub(crate) fn observe(&self, timeline: &Arc<Timeline>) {
+        let Ok(entered) = self.context.enter() else { return };
+        let events = Events::new(&self.context, true);
+        if self.timing.get().is_none()
+            && let Ok(timing) = Timing::new(&entered, &self.lanes.compute, events, timeline)
+        {
+            let _ = self.timing.set(Arc::new(timing));
+        }
+    }
+
+    /// The command at `place` of the compute lane.
+    pub(crate) fn command(&self, place: u64) -> CommandId {
+        CommandId { lane: self.provider.device(0).lane(COMPUTE_LANE), place }
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -183,24 +230,32 @@ impl Device {
         let mut queue = held(&self.queue);
         self.room(&mut queue, entered)?;
         let place = queue.next_place;
-        let event = self.events.take(entered).map_err(|_| Decline::Refused)?;
-        let sent = self
-            .send(entered, &mut queue, &inputs.uploads, plan)
-            .and_then(|()| entered.record(&event, &self.lanes.compute));
-        if sent.is_err() {
+        let timing = self.timing.get();
+        let event =
+            timing.map_or_else(|| self.events.take(entered), |timing| timing.event(entered));
+        let event = event.map_err(|_| Decline::Refused)?;
+        let sent = self.send(entered, &mut queue, inputs, plan).and_then(|marks| {
+            entered.record(&event, &self.lanes.compute)?;
+            Ok(marks)
+        });
+        let Ok(marks) = sent else {
             let why = self.take_back(entered);
             if why == Decline::DeviceLost {
                 // The device may still read them.
                 std::mem::forget(inputs.take_pieces());
             }
             return Err(why);
+        };
+        if let Some(timing) = timing {
+            timing.inputs(self.command(place), inputs.seen);
         }
         for buffer in inputs.buffers.iter().chain(&plan.buffers) {
             buffer.used_by(place);
         }
         let staged = inputs.take_pieces();
         let (outcome, staged) = (OnceLock::new(), Mutex::new(staged));
-        let done = Arc::new(Done { event, outcome, staged });
+        let done =
+            Arc::new(Done { event, outcome, staged, marks: marks.map(|m| Mutex::new(Some(m))) });
         queue.in_flight.push_back((place, Arc::clone(&done)));
         queue.next_place += 1;
         count(&self.counters.submitted, 1);
@@ -211,11 +266,14 @@ impl Device {
         &self,
         entered: &Entered<'_>,
         queue: &mut Queue,
-        uploads: &[Upload],
+        inputs: &Inputs,
         plan: &Plan,
-    ) -> Result<(), CuError> {
-        for upload in uploads {
+    ) -> Result<Option<Marks>, CuError> {
+        let (uploads, timing) = (&inputs.uploads, self.timing.get());
+        let mut marks = Vec::new();
+        for (number, upload) in uploads.iter().enumerate() {
             self.wait_for_last_use(entered, queue, &upload.buffer)?;
+            let start = timing.map(|t| t.stamp(entered, &self.lanes.upload)).transpose()?;
             match &upload.source {
                 Source::Done => {}
                 Source::Host(pieces) => {
@@ -231,12 +289,17 @@ impl Device {
                     unsafe { entered.upload(&self.lanes.upload, to, from, len) }?;
                 }
             }
+            if let (Some(timing), Some(start)) = (timing, start) {
+                let mark = Mark::new(start, timing.stamp(entered, &self.lanes.upload)?);
+                marks.push((mark, upload.len_bytes, inputs.operand_of(number)));
+            }
         }
         if uploads.iter().any(|upload| !matches!(upload.source, Source::Done)) {
             let uploaded = self.events.take(entered)?;
             entered.record(&uploaded, &self.lanes.upload)?;
             entered.wait(&self.lanes.compute, &uploaded)?;
         }
+        let start = timing.map(|t| t.stamp(entered, &self.lanes.compute)).transpose()?;
         for step in &plan.steps {
             match step {
                 // SAFETY: the op's planner has matched the arguments to the kernel and the sizes
@@ -247,7 +310,8 @@ impl Device {
                 Step::Gemm(blas, gemm) => unsafe { blas.run(entered, gemm) },
             }?;
         }
-        Ok(())
+        let command = self.command(queue.next_place);
+        Ok(timing.zip(start).map(|(t, start)| Marks::new(Arc::clone(t), command, marks, start)))
     }
 
     /// Lets the upload lane wait for the command that still uses the memory of a buffer.
@@ -320,6 +384,8 @@ impl Device {
         totals.downloads = get(&counters.downloads);
         totals.downloaded_bytes = get(&counters.downloaded_bytes);
         totals.reused_copies = get(&counters.reused_copies);
+        [totals.weights, totals.activations] = *held(&counters.operands);
+        totals.tables = *held(&counters.tables);
         totals.in_flight = held(&self.queue).in_flight.len() as u64;
         totals.evictions = budget.evictions();
         totals.device_bytes = budget.used_bytes() as u64;

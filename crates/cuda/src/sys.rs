@@ -116,6 +116,7 @@ table! {
         event_record: "cuEventRecord" (*mut Opaque, *mut Opaque);
         event_query: "cuEventQuery" (*mut Opaque);
         event_sync: "cuEventSynchronize" (*mut Opaque);
+        event_elapsed: "cuEventElapsedTime" (*mut f32, *mut Opaque, *mut Opaque);
         module_load: "cuModuleLoadData" (*mut *mut Opaque, *const c_void);
         module_unload: "cuModuleUnload" (*mut Opaque);
         module_function: "cuModuleGetFunction" (*mut *mut Opaque, *mut Opaque, *const c_char);

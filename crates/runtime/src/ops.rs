@@ -14,7 +14,8 @@ mod select;
 use std::sync::Arc;
 
 use fucina_accel::{
-    self as accel, Call, CpuReason, Decision, DeviceInfo, Outcome, Storage, StorageError,
+    self as accel, Call, CommandId, CpuReason, Decision, DeviceInfo, OffloadReason, Outcome,
+    Record, Storage, StorageError, Ticket, thread_number,
 };
 use fucina_dtype::DType;
 use zerocopy::FromBytes;
@@ -24,7 +25,7 @@ pub use light::RopeTable;
 
 use crate::error::{Error, Result};
 use crate::gates::Memory;
-use crate::route::{self, Kind, Query, Route};
+use crate::route::{self, Kind, Query};
 use crate::runtime::Runtime;
 use crate::tensor::DynTensor;
 
@@ -38,28 +39,50 @@ pub(crate) fn run(
     cpu: impl FnOnce(&mut [f32]) -> Result<()>,
 ) -> Result<DynTensor> {
     let (shape, bytes) = (call.out_shape()?, call.out_bytes()?);
+    let start_ns = rt.trace().timeline().map_or(0, |timeline| timeline.now_ns());
     let mut out = rt.pool().take(bytes)?;
     let mut outcome = Outcome::Cpu { reason: CpuReason::NoProvider };
+    let mut offered = None;
     for (provider, device) in rt.offers() {
         let query = query(call, device);
-        outcome = match route::decide(&query, rt.config().offload, rt.gates()) {
-            Route::Cpu(reason) => Outcome::Cpu { reason },
-            Route::Offload => match accel::submit(provider, call, out) {
-                Ok(storage) => {
-                    let provider = provider.name();
-                    rt.trace().record(Decision::new(call, Outcome::Offloaded { provider }));
-                    return Ok(DynTensor::new(rt, Arc::new(storage), DType::F32, shape));
+        outcome = match route::decide_why(&query, rt.config().offload, rt.gates()) {
+            Err(reason) => Outcome::Cpu { reason },
+            Ok(why) => {
+                offered = Some(why);
+                match accel::submit(provider, call, out) {
+                    Ok(storage) => {
+                        let provider = provider.name();
+                        let decision = Decision::new(call, Outcome::Offloaded { provider });
+                        let command = storage.writer().as_ref().map(Ticket::id);
+                        note(rt, start_ns, decision, (offered, command));
+                        return Ok(DynTensor::new(rt, Arc::new(storage), DType::F32, shape));
+                    }
+                    Err((reason, storage)) => {
+                        out = storage;
+                        Outcome::Declined { provider: provider.name(), reason }
+                    }
                 }
-                Err((reason, storage)) => {
-                    out = storage;
-                    Outcome::Declined { provider: provider.name(), reason }
-                }
-            },
+            }
         };
     }
-    rt.trace().record(Decision::new(call, outcome));
-    write_output(&mut out, bytes, cpu)?;
+    let ran = accel::reading(call.op_name(), || write_output(&mut out, bytes, cpu));
+    note(rt, start_ns, Decision::new(call, outcome), (offered, None));
+    ran?;
     Ok(DynTensor::new(rt, Arc::new(out), DType::F32, shape))
+}
+
+/// Counts where a call ran, and notes when.
+fn note(
+    rt: &Runtime,
+    start_ns: u64,
+    decision: Decision,
+    (offered, command): (Option<OffloadReason>, Option<CommandId>),
+) {
+    rt.trace().record(decision);
+    if let Some(timeline) = rt.trace().timeline() {
+        let (thread, span) = (thread_number(), timeline.since(start_ns));
+        timeline.record(Record::Call { thread, span, decision, offered, command });
+    }
 }
 
 fn write_output(

@@ -3,7 +3,7 @@
 //! A gate compares work with the cost of a trip to the device. A provider may still decline what
 //! is offered to it: that is its own decision, and the call then runs on the CPU as well.
 
-use fucina_accel::CpuReason;
+use fucina_accel::{CpuReason, OffloadReason};
 use fucina_dtype::DType;
 
 use crate::config::Offload;
@@ -70,9 +70,19 @@ pub enum Route {
 
 /// Decides whether to offer a call to a provider.
 pub fn decide(query: &Query, offload: Offload, gates: &Gates) -> Route {
+    match decide_why(query, offload, gates) {
+        Ok(_) => Route::Offload,
+        Err(reason) => Route::Cpu(reason),
+    }
+}
+
+type Decided = Result<OffloadReason, CpuReason>;
+
+/// As [`decide`], with the reason for either answer.
+pub(crate) fn decide_why(query: &Query, offload: Offload, gates: &Gates) -> Decided {
     match offload {
-        Offload::Off => return Route::Cpu(CpuReason::Disabled),
-        Offload::Force => return Route::Offload,
+        Offload::Off => return Err(CpuReason::Disabled),
+        Offload::Force => return Ok(OffloadReason::Forced),
         Offload::Auto => {}
     }
     match query.kind {
@@ -88,8 +98,8 @@ pub fn decide(query: &Query, offload: Offload, gates: &Gates) -> Route {
             let name = "FUCINA_GPU_MIN_WORK_ATTN";
             gate(work, &[(name, gates.threshold(name, query.memory))])
         }
-        Kind::Light if query.pending_input => Route::Offload,
-        Kind::Light => Route::Cpu(CpuReason::NotResident),
+        Kind::Light if query.pending_input => Ok(OffloadReason::FollowsOperand),
+        Kind::Light => Err(CpuReason::NotResident),
     }
 }
 
@@ -100,7 +110,7 @@ struct Shape {
     resident: bool,
 }
 
-fn matmul(shape: Shape, rhs: DType, floor: &dyn Fn(&'static str) -> u64) -> Route {
+fn matmul(shape: Shape, rhs: DType, floor: &dyn Fn(&'static str) -> u64) -> Decided {
     let Shape { m, n, k, resident } = shape;
     let work = work_of([m, n, k]);
     let names: &[&'static str] = match rhs {
@@ -113,7 +123,7 @@ fn matmul(shape: Shape, rhs: DType, floor: &dyn Fn(&'static str) -> u64) -> Rout
             &["FUCINA_GPU_MIN_WORK_F16_RESIDENT"]
         }
         DType::F16 | DType::BF16 if m >= 32 && n >= 32 && k >= 16 => &["FUCINA_GPU_MIN_WORK_F16"],
-        DType::F32 | DType::F16 | DType::BF16 => return Route::Cpu(CpuReason::TooNarrow),
+        DType::F32 | DType::F16 | DType::BF16 => return Err(CpuReason::TooNarrow),
         _ if m <= 8 => &["FUCINA_GPU_MIN_WORK_DECODE"],
         block => return gate(work, &[named(quant_threshold(block), floor)]),
     };
@@ -126,10 +136,10 @@ fn matmul(shape: Shape, rhs: DType, floor: &dyn Fn(&'static str) -> u64) -> Rout
 
 /// Half-empty tiles waste the device; the threshold of the work is that of a block, which has
 /// three products of the same size (gate, up and down), so that all three decide alike.
-fn grouped(rows: usize, work: u64, tiles: usize, floor: &dyn Fn(&'static str) -> u64) -> Route {
+fn grouped(rows: usize, work: u64, tiles: usize, floor: &dyn Fn(&'static str) -> u64) -> Decided {
     let slots = (tiles as u128) * (TILE_ROWS as u128);
     if (rows as u128) * 100 < slots * u128::from(floor(MIN_FILL)) {
-        return Route::Cpu(CpuReason::BelowGate { threshold: MIN_FILL });
+        return Err(CpuReason::BelowGate { threshold: MIN_FILL });
     }
     gate(work.saturating_mul(3), &[named("FUCINA_GPU_MIN_WORK_QMOE", floor)])
 }
@@ -143,9 +153,12 @@ fn named(name: &'static str, floor: &dyn Fn(&'static str) -> u64) -> (&'static s
     (name, floor(name))
 }
 
-fn gate(work: u64, floors: &[(&'static str, u64)]) -> Route {
-    let below = floors.iter().find(|&&(_, floor)| work < floor || floor == u64::MAX);
-    below.map_or(Route::Offload, |&(name, _)| Route::Cpu(CpuReason::BelowGate { threshold: name }))
+fn gate(work: u64, floors: &[(&'static str, u64)]) -> Decided {
+    if let Some(&(threshold, _)) = floors.iter().find(|&&(_, n)| work < n || n == u64::MAX) {
+        return Err(CpuReason::BelowGate { threshold });
+    }
+    let threshold = floors.last().map_or("no threshold", |&(name, _)| name);
+    Ok(OffloadReason::AboveGate { threshold })
 }
 
 #[cfg(test)]
@@ -243,6 +256,18 @@ mod tests {
         assert_eq!(decide(&query, Offload::Auto, &gates), Route::Offload);
         let light = Query { kind: Kind::Light, ..query };
         assert_eq!(decide(&light, Offload::Force, &gates), Route::Offload);
+    }
+
+    #[test]
+    fn an_offer_says_why_it_is_made() {
+        let kind = matmul(2048, 2048, 2048, DType::F32, false);
+        let query = Query { kind, memory: Memory::Discrete, pending_input: false };
+        let why = |query: &Query, offload| decide_why(query, offload, &Gates::default());
+        let threshold = "FUCINA_GPU_MIN_WORK_TRANSIENT";
+        assert_eq!(why(&query, Offload::Auto), Ok(OffloadReason::AboveGate { threshold }));
+        assert_eq!(why(&query, Offload::Force), Ok(OffloadReason::Forced));
+        let light = Query { kind: Kind::Light, pending_input: true, ..query };
+        assert_eq!(why(&light, Offload::Auto), Ok(OffloadReason::FollowsOperand));
     }
 
     #[test]

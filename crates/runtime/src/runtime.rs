@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fucina_accel::{DeviceInfo, MAX_RANK, Pool, PoolConfig, Provider, Shape, Storage, Trace};
+use fucina_accel::{
+    DeviceInfo, MAX_RANK, Pool, PoolConfig, Provider, Shape, Storage, Timeline, Trace,
+};
 use fucina_dtype::DType;
 use fucina_kernels::isa::Isa;
 
@@ -46,6 +48,7 @@ pub struct Builder {
     config: Config,
     providers: Vec<Arc<dyn Provider>>,
     pool: Option<PoolConfig>,
+    timeline: Option<Arc<Timeline>>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -83,13 +86,20 @@ impl Builder {
         self
     }
 
+    /// Notes on `timeline` what happens when; see [`Trace::timeline`].
+    #[must_use]
+    pub fn timeline(mut self, timeline: Arc<Timeline>) -> Self {
+        self.timeline = Some(timeline);
+        self
+    }
+
     /// Starts the runtime.
     ///
     /// # Errors
     ///
     /// Fails if the instruction set asked for is unknown, or if this CPU does not have it.
     pub fn build(self) -> std::result::Result<Runtime, ConfigError> {
-        let Self { config, providers, pool } = self;
+        let Self { config, providers, pool, timeline } = self;
         let isa = match &config.isa {
             None => Isa::best(),
             Some(name) => Isa::from_name(name).ok_or_else(|| ConfigError {
@@ -103,13 +113,21 @@ impl Builder {
         if let Some(mb) = config.pool_retention_mb {
             pool.retention_bytes = mb.saturating_mul(1 << 20);
         }
-        let trace = Arc::new(Trace::with_log(if config.trace { TRACE_EVENTS } else { 0 }));
+        let devices: Vec<_> = providers.iter().map(|provider| provider.device()).collect();
+        if let Some(timeline) = &timeline {
+            for (provider, device) in providers.iter().zip(&devices) {
+                timeline.add_device(provider.name(), device);
+                provider.observe(timeline);
+            }
+        }
+        let log = if config.trace { TRACE_EVENTS } else { 0 };
+        let trace = Arc::new(Trace::with_log(log).and_timeline(timeline));
         pool.trace = Some(Arc::clone(&trace));
         Ok(Runtime(Arc::new(Inner {
             pool: Pool::new(pool),
             team: Team::new(threads),
             isa,
-            devices: providers.iter().map(|provider| provider.device()).collect(),
+            devices,
             providers,
             gates: Gates::new(config.gates.clone()),
             trace,

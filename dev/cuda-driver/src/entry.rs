@@ -262,9 +262,9 @@ entry! {
     ) |sim| {
         sim.wait(number(stream), number(event))
     }
-    call_in_context cuEventCreate(event: *mut *mut c_void, _flags: c_uint) |sim| {
+    call_in_context cuEventCreate(event: *mut *mut c_void, flags: c_uint) |sim| {
         let handle = sim.handle();
-        sim.events.insert(handle, Event::default());
+        sim.events.insert(handle, Event::new(flags & 2 == 0));
         store(event, pointer(handle))
     }
     call_in_context cuEventDestroy_v2(event: *mut c_void) |sim| {
@@ -281,6 +281,10 @@ entry! {
     }
     call_in_context cuEventQuery(event: *mut c_void) |sim| {
         if sim.query(number(event))? { Ok(()) } else { Err(status::NOT_READY) }
+    }
+    call_in_context cuEventElapsedTime(ms: *mut f32, start: *mut c_void, end: *mut c_void) |sim| {
+        let elapsed = sim.elapsed_ms(number(start), number(end))?;
+        store(ms, elapsed)
     }
     call_in_context cuEventSynchronize(event: *mut c_void) |sim| {
         sim.sync_event(number(event))

@@ -37,6 +37,8 @@ const DEV_EDGES: &[(&str, &str)] = &[
     ("fucina-cuda-sim", "fucina-dtype"),
     // Its tests open the stand-in for the driver.
     ("fucina-cuda", "fucina-cuda-driver"),
+    // Its tests run the program on the stand-in for the driver.
+    ("fucina-cli", "fucina-cuda-driver"),
     // Its tests run a model on the reference provider.
     ("fucina-llm", "fucina-accel"),
 ];

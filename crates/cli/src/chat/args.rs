@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::args::{SamplingArgs, threads};
 use crate::cache::CacheArgs;
+use crate::trace::TraceArgs;
 
 /// Talk with a model
 ///
@@ -46,6 +47,8 @@ pub(crate) struct ChatArgs {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
     #[command(flatten)]
