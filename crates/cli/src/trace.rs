@@ -15,7 +15,7 @@ use fucina::accel::{Counters, Moved, Outcome, ProviderCounters, Timeline, Upload
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// Records that a trace holds, of at most 256 bytes each. Those that come later are counted.
+/// Records that a trace holds, of at most 272 bytes each. Those that come later are counted.
 const RECORDS: usize = 1 << 18;
 
 /// Where a trace goes.

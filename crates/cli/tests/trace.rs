@@ -80,7 +80,8 @@ fn a_forced_model_streams_no_weight_and_uploads_each_activation_once() {
         kinds.insert(args["kind"].as_str().expect("a kind").to_owned());
         if args["kind"] != "table" {
             let number = |name: &str| args[name].as_u64().expect("a number");
-            *uploads.entry((number("content"), number("offset"), number("bytes"))).or_default() += 1;
+            *uploads.entry((number("content"), number("offset"), number("bytes"))).or_default() +=
+                1;
             assert_ne!(args["arrival"], "uploaded again", "{upload}");
             assert!(args["kind"] != "weight" || args["arrival"] == "uploaded", "{upload}");
         }
