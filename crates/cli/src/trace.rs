@@ -21,7 +21,7 @@ const RECORDS: usize = 1 << 18;
 /// Where a trace goes.
 #[derive(Args, Debug, Default)]
 pub(crate) struct TraceArgs {
-    /// Write what ran where, when and why to FILE, for Perfetto or chrome://tracing
+    /// Write what ran where, when and why to FILE, for Perfetto or Chrome's page for traces
     #[arg(long = "trace", value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -57,7 +57,7 @@ fn a_forced_model_streams_no_weight_and_uploads_each_activation_once() {
     check_format(&trace);
 
     let calls = events(&trace, "call");
-    let (offloaded, stayed): (Vec<_>, Vec<_>) =
+    let (offloaded, stayed): (Vec<&Value>, Vec<&Value>) =
         calls.iter().partition(|call| call["args"]["ran_on"] == "cuda");
     assert!(offloaded.len() > 100, "{} of {}", offloaded.len(), calls.len());
     for call in &stayed {

@@ -221,12 +221,7 @@ impl Inputs {
 }
 
 /// Lets later calls find bytes of a storage, which came as the second part of `place` says.
-fn keep(
-    device: &Device,
-    storage: &Storage,
-    place: (Range<usize>, Arrival),
-    buffer: Arc<Buffer>,
-) {
+fn keep(device: &Device, storage: &Storage, place: (Range<usize>, Arrival), buffer: Arc<Buffer>) {
     let (range, arrival) = place;
     device.counters.arrived(storage.is_read_only(), arrival, range.len());
     count(&device.counters.uploads, 1);

@@ -13,7 +13,7 @@ use fucina_accel::{
 };
 
 use crate::driver::{Context, CuError, Entered, Event, Events, Stream, held};
-use crate::inputs::{Inputs, Source, Upload};
+use crate::inputs::{Inputs, Source};
 use crate::memory::{Buffer, DevicePool};
 use crate::ops::{Plan, Step};
 use crate::pages::SharedPages;

@@ -343,7 +343,7 @@ impl Sim {
             Op::Upload { from: range, .. } | Op::Download { to: range, .. } => {
                 1000 + (range.len() as u64).div_ceil(16 << 10) * 1000
             }
-            Op::Launch(_) => 1000,
+            Op::Launch(_) | Op::Gemm(_) => 1000,
             Op::Record { .. } | Op::Wait { .. } => 0,
         };
     }
