@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use fucina::llm::sampler::{ConfigError, SamplerConfig};
 
+use crate::bench::gpu::args::GpuBench;
 use crate::cache::CacheArgs;
 use crate::chat::args::{ChatArgs, TurnArgs};
 use crate::exit::{Exit, Failure};
@@ -163,12 +164,16 @@ pub(crate) struct SamplingArgs {
 /// A test ppN runs N tokens in one go, tgN runs N tokens one by one. After one round to warm up,
 /// each is repeated; t/s is the mean of the rounds ± their standard deviation.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 #[command(after_help = "\
 Examples:
   fucina bench
+  fucina bench gpu-dispatch
   fucina bench model.gguf -p 128,512 -n 32 -t 1,2,4
   fucina bench model.gguf -d 1024 --json > record.json")]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) gpu: Option<GpuBench>,
     /// A GGUF file, or the name of a pulled model [default: the embedded model]
     pub(crate) model: Option<PathBuf>,
     /// Tokens of a prompt, a list; 0 leaves the test out [default: 512, or what fits the context]

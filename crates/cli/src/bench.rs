@@ -1,8 +1,9 @@
 //! `fucina bench`: rows in the convention of the field, `ppN` and `tgN`.
 //!
 //! Logits are computed and not sampled from. Tokens are pseudo-random and the same in every run:
-//! what they are does not change the work.
+//! what they are does not change the work. [`gpu`] measures single calls on a device instead.
 
+pub(crate) mod gpu;
 mod record;
 mod report;
 
@@ -49,6 +50,9 @@ impl Test {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
+    if let Some(bench) = &args.gpu {
+        return gpu::run(bench);
+    }
     args.trace.around(|tracing| go(args, tracing))
 }
 
@@ -163,6 +167,7 @@ mod tests {
 
     fn args() -> BenchArgs {
         BenchArgs {
+            gpu: None,
             model: None,
             n_prompt: None,
             n_gen: None,

@@ -35,9 +35,8 @@ const DEV_EDGES: &[(&str, &str)] = &[
     ("fucina-accel", "fucina-accel"),
     // Its tests run kernels on weights of every format.
     ("fucina-cuda-sim", "fucina-dtype"),
-    // Its tests open the stand-in for the driver.
+    // Their tests open the stand-in for the driver.
     ("fucina-cuda", "fucina-cuda-driver"),
-    // Its tests run the program on the stand-in for the driver.
     ("fucina-cli", "fucina-cuda-driver"),
     // Its tests run a model on the reference provider.
     ("fucina-llm", "fucina-accel"),

@@ -10,6 +10,7 @@ mod arch;
 mod ci;
 mod cited;
 mod coverage;
+mod device_check;
 mod knobs;
 mod lexer;
 mod licences;
@@ -52,6 +53,8 @@ enum Command {
     Coverage,
     /// Compile the CUDA kernels to the PTX that is committed, and assemble it for every chip
     Ptx(ptx::Args),
+    /// Build what a machine with a GPU needs to check the kernels, or check the check here
+    DeviceCheck(device_check::Args),
     /// Write a model of random weights in the shape of a real one
     SynthModel(synth::Args),
     /// Run every loom model
@@ -93,6 +96,7 @@ fn run(command: Command) -> Result<()> {
         Command::Links => links::run(),
         Command::Coverage => coverage::run(),
         Command::Ptx(args) => ptx::run(&args),
+        Command::DeviceCheck(args) => device_check::run(&args),
         Command::SynthModel(args) => synth::run(&args),
         Command::Loom => tools::loom(),
         Command::Fuzz { seconds } => tools::fuzz(seconds),

@@ -1,0 +1,193 @@
+//! Operands, and how right a result is.
+
+use bytes::Bytes;
+use fucina::{DType, DynTensor, Runtime};
+
+use super::shapes::Case;
+
+/// Magnitudes of the source's operands.
+const X: f32 = 0.25;
+const WEIGHT: f32 = 0.0625;
+
+/// Rows of weights that differ; further ones repeat them. A prime, so that no tile of a kernel
+/// sees the same rows as the next.
+const DISTINCT_ROWS: usize = 251;
+
+/// Elements of a result that are computed again in f64.
+const SAMPLES: usize = 256;
+
+/// Pseudo-random numbers.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: usize) -> Self {
+        Self(seed as u64 ^ 0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        self.0 >> 32
+    }
+
+    /// From `-size` to `size`.
+    #[expect(clippy::cast_precision_loss, reason = "24 bits fit an f32")]
+    fn within(&mut self, size: f32) -> f32 {
+        ((self.bits() >> 8) as f32 / 8_388_608.0 - 1.0) * size
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.bits()).unwrap_or(0) % limit.max(1)
+    }
+}
+
+/// Weights `[n, k]` as a file has them.
+#[derive(Clone)]
+pub(super) struct Weights {
+    pub(super) dtype: DType,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) bytes: Bytes,
+}
+
+impl Weights {
+    pub(super) fn random(dtype: DType, n: usize, k: usize) -> anyhow::Result<Self> {
+        let mut random = Random::new(n * 31 + k);
+        let distinct = DISTINCT_ROWS.min(n);
+        let values: Vec<f32> = (0..distinct * k).map(|_| random.within(WEIGHT)).collect();
+        let size = |rows: usize| dtype.row_bytes(rows * k).unwrap_or(0);
+        let mut rows = vec![0; size(distinct)];
+        dtype.encode(&values, &mut rows)?;
+        let len = size(n);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len)?;
+        while bytes.len() < len {
+            let more = rows.len().min(len - bytes.len());
+            bytes.extend_from_slice(&rows[..more]);
+        }
+        Ok(Self { dtype, n, k, bytes: Bytes::from(bytes) })
+    }
+
+    pub(super) fn tensor(&self, rt: &Runtime) -> anyhow::Result<DynTensor> {
+        Ok(rt.tensor_from_bytes(self.dtype, &[self.n, self.k], self.bytes.clone())?)
+    }
+
+    /// The values of one row.
+    fn row(&self, row: usize) -> anyhow::Result<Vec<f32>> {
+        let row_bytes = self.bytes.len() / self.n;
+        let mut values = vec![0.0; self.k];
+        self.dtype.decode(&self.bytes[row * row_bytes..][..row_bytes], &mut values)?;
+        Ok(values)
+    }
+}
+
+/// Activations `[m, k]`.
+pub(super) fn activations(m: usize, k: usize, seed: usize) -> Vec<f32> {
+    let mut random = Random::new(seed);
+    (0..m * k).map(|_| random.within(X)).collect()
+}
+
+/// Largest difference of two results. A NaN is infinitely far from everything.
+pub(super) fn max_abs(a: &[f32], b: &[f32]) -> f64 {
+    let far = |(a, b): (&f32, &f32)| {
+        let distance = (f64::from(*a) - f64::from(*b)).abs();
+        if distance.is_nan() { f64::INFINITY } else { distance }
+    };
+    a.iter().zip(b).map(far).fold(0.0, f64::max)
+}
+
+/// How some elements of a result compare with the sums in f64.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Exactness {
+    /// Root of the mean square error over that of the values.
+    pub(super) relative_rms: f64,
+    /// Largest error, as a part of the bound of what a device may do.
+    pub(super) of_bound: f64,
+}
+
+impl Exactness {
+    pub(super) fn of(
+        case: &Case,
+        weights: &Weights,
+        x: &[f32],
+        out: &[f32],
+    ) -> anyhow::Result<Self> {
+        let (m, n, k) = (case.m, weights.n, weights.k);
+        let mut random = Random::new(out.len());
+        let (mut errors, mut squares, mut of_bound) = (0.0, 0.0, 0f64);
+        for _ in 0..SAMPLES.min(m * n) {
+            let (row, column) = (random.below(m), random.below(n));
+            let weights = weights.row(column)?;
+            let want = Sum::of(&x[row * k..][..k], &weights);
+            let error = (f64::from(out[row * n + column]) - want.value).abs();
+            let error = if error.is_nan() { f64::INFINITY } else { error };
+            errors += error * error;
+            squares += want.value * want.value;
+            of_bound = of_bound.max(error / want.bound(case.dtype));
+        }
+        Ok(Self { relative_rms: (errors / squares.max(f64::MIN_POSITIVE)).sqrt(), of_bound })
+    }
+}
+
+/// A dot product in f64.
+struct Sum {
+    value: f64,
+    magnitude: f64,
+    /// Sum of the magnitudes of the activations, times the largest weight.
+    decode: f64,
+    terms: usize,
+}
+
+impl Sum {
+    fn of(x: &[f32], weights: &[f32]) -> Self {
+        let products = x.iter().zip(weights).map(|(x, w)| f64::from(*x) * f64::from(*w));
+        let largest = weights.iter().fold(0f32, |most, w| most.max(w.abs()));
+        let sum: f64 = x.iter().map(|x| f64::from(x.abs())).sum();
+        Self {
+            value: products.clone().sum(),
+            magnitude: products.map(f64::abs).sum(),
+            decode: sum * f64::from(largest),
+            terms: x.len(),
+        }
+    }
+
+    /// Any order of f32 additions errs by at most `(k + 1) u` times the sum of magnitudes. Operands
+    /// that are rounded to f16 add twice 2^-11 of it, and a little for the square. Blocks may be
+    /// decoded in three operations of another order than the codec's.
+    #[expect(clippy::cast_precision_loss, reason = "a size below 2^53")]
+    fn bound(&self, dtype: DType) -> f64 {
+        const U: f64 = 1.0 / 16_777_216.0;
+        let rounding = if dtype == DType::F32 { 0.0 } else { 2.1 / 2048.0 };
+        let decode = if dtype.is_block() { 3.0 * U * self.decode } else { 0.0 };
+        let sum = (self.terms + 1) as f64 * U + rounding;
+        sum * self.magnitude + decode + f64::from(f32::MIN_POSITIVE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_off_by_one_weight_exceeds_its_bound() {
+        let sum = Sum::of(&[0.25; 64], &[0.0625; 64]);
+        assert_eq!((sum.value, sum.magnitude), (1.0, 1.0));
+        let one = 0.25 * 0.0625;
+        assert!(one > sum.bound(DType::F32) && one > sum.bound(DType::Q8_0));
+        assert!(sum.bound(DType::F16) > 1.0 / 2048.0, "rounding to f16 is allowed");
+        assert!(sum.bound(DType::F32) < 1e-5, "and for f32 it is not");
+    }
+
+    #[test]
+    fn rows_of_weights_repeat_after_a_prime() {
+        let weights = Weights::random(DType::Q8_0, DISTINCT_ROWS + 2, 32).unwrap();
+        assert_eq!(weights.row(0).unwrap(), weights.row(DISTINCT_ROWS).unwrap());
+        assert_ne!(weights.row(0).unwrap(), weights.row(1).unwrap());
+        assert!(weights.row(1).unwrap().iter().all(|w| w.abs() <= 1.01 * WEIGHT));
+    }
+
+    #[test]
+    fn a_nan_is_infinitely_far() {
+        assert_eq!(max_abs(&[1.0, f32::NAN], &[1.0, 0.0]), f64::INFINITY);
+        assert_eq!(max_abs(&[1.0, 2.0], &[1.5, 2.0]), 0.5);
+    }
+}

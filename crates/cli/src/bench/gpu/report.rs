@@ -1,0 +1,174 @@
+//! Rows as they come: a Markdown table, CSV, or JSON at the end.
+
+use serde_json::Value;
+
+use super::args::CommonArgs;
+use super::row::{Row, micros, quantile};
+use crate::output;
+
+const HEAD: [&str; 12] = [
+    "shape",
+    "gate",
+    "cpu µs",
+    "sync µs",
+    "async µs",
+    "submit µs",
+    "queue GF/s",
+    "chain µs",
+    "up",
+    "down",
+    "max abs",
+    "result",
+];
+const WIDTHS: [usize; 12] = [30, 6, 9, 9, 9, 9, 10, 9, 10, 10, 8, 6];
+
+enum Format {
+    Table,
+    Csv,
+    Json,
+}
+
+pub(super) struct Report {
+    format: Format,
+    detail: bool,
+    crossover: bool,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn new(args: &CommonArgs) -> Self {
+        let format = match (args.json, args.csv) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Csv,
+            _ => Format::Table,
+        };
+        Self { format, detail: args.detail, crossover: args.crossover, rows: Vec::new() }
+    }
+
+    /// Adds a row, and prints it unless the format wants all of them at once.
+    pub(super) fn add(&mut self, row: Row) -> anyhow::Result<()> {
+        let first = self.rows.is_empty();
+        match self.format {
+            Format::Json => {}
+            Format::Csv => output::print(&csv(&row, first)?)?,
+            Format::Table => {
+                let mut text = if first { head() } else { String::new() };
+                text += &line(&cells(&row));
+                if self.detail {
+                    text += &line(&note(&detail(&row)));
+                }
+                if self.crossover {
+                    text += &line(&note(&crossover(&row)));
+                }
+                output::print(&text)?;
+            }
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        match self.format {
+            Format::Json => output::print_json(&self.rows),
+            Format::Csv | Format::Table => Ok(()),
+        }
+    }
+}
+
+/// Whether a column is aligned to the left.
+fn left(column: usize) -> bool {
+    column <= 1 || column + 1 == HEAD.len()
+}
+
+fn head() -> String {
+    let rule: Vec<String> = WIDTHS
+        .iter()
+        .enumerate()
+        .map(|(at, &width)| {
+            let dashes = "-".repeat(width - 1);
+            if left(at) { format!("{dashes}-") } else { format!("{dashes}:") }
+        })
+        .collect();
+    format!("{}| {} |\n", line(&HEAD.map(str::to_owned)), rule.join(" | "))
+}
+
+fn line(cells: &[String; 12]) -> String {
+    let padded: Vec<String> = cells
+        .iter()
+        .zip(WIDTHS)
+        .enumerate()
+        .map(|(at, (cell, width))| {
+            // A bar inside a cell would end it.
+            let cell = output::plain(cell).replace('|', "\\|");
+            if left(at) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        })
+        .collect();
+    format!("| {} |\n", padded.join(" | "))
+}
+
+fn cells(row: &Row) -> [String; 12] {
+    let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.1}"));
+    let times = &row.times;
+    [
+        row.shape.clone(),
+        row.gate.to_owned(),
+        number(times.cpu_us),
+        number(times.sync_us),
+        number(times.async_us),
+        number(times.submit_us),
+        number(times.queue_gflops),
+        number(times.chain_us),
+        output::bytes(row.moved.uploaded_bytes),
+        output::bytes(row.moved.downloaded_bytes),
+        format!("{:.2e}", row.max_abs),
+        if row.ok { "ok".to_owned() } else { format!("WRONG: {}", row.note) },
+    ]
+}
+
+/// A line below a row: text in the first column.
+fn note(text: &str) -> [String; 12] {
+    let mut cells = std::array::from_fn(|_| String::new());
+    text.clone_into(&mut cells[0]);
+    cells
+}
+
+fn spread(values: &[f64]) -> String {
+    let at = |part| quantile(values, part).map_or("-".to_owned(), |value| format!("{value:.2}"));
+    [0.1, 0.5, 0.9].map(at).join(" ")
+}
+
+/// p10, p50 and p90 in microseconds.
+fn detail(row: &Row) -> String {
+    if row.simulated {
+        return "simulated: no times".to_owned();
+    }
+    let samples = &row.samples;
+    let [cpu, host_visible, submit] = [&samples.cpu, &samples.host_visible, &samples.submit]
+        .map(|samples| spread(&micros(samples)));
+    format!("p10 p50 p90: cpu {cpu}, async {host_visible}, submit {submit}")
+}
+
+/// Pair by pair, so that a machine that slows down does so for both.
+fn crossover(row: &Row) -> String {
+    if row.simulated {
+        return "simulated: no times".to_owned();
+    }
+    let ratios = row.samples.ratios();
+    let wins = ratios.iter().filter(|&&ratio| ratio > 1.0).count();
+    format!("cpu / async p10 p50 p90: {}, device wins {wins} of {}", spread(&ratios), ratios.len())
+}
+
+/// The fields of the JSON but the samples, with a line of names before the first.
+fn csv(row: &Row, first: bool) -> anyhow::Result<String> {
+    let Value::Object(fields) = serde_json::to_value(row)? else { return Ok(String::new()) };
+    let fields: Vec<_> = fields.iter().filter(|(_, value)| !value.is_object()).collect();
+    let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    let values = fields.iter().map(|(_, value)| match value {
+        Value::Null => String::new(),
+        Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
+        other => other.to_string(),
+    });
+    let values: Vec<_> = values.collect();
+    let head = if first { format!("{}\n", names.join(",")) } else { String::new() };
+    Ok(format!("{head}{}\n", values.join(",")))
+}
