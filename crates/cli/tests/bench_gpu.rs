@@ -8,14 +8,18 @@ use common::{Done, call, call_with};
 // Its build puts the library beside this test.
 use fucina_cuda_driver as _;
 
-/// Runs with the simulator as the driver.
-fn simulated(args: &[&str], variables: &[(&str, &str)]) -> Done {
+/// The simulator's library.
+fn library() -> String {
     let test = std::env::current_exe().expect("a test knows where it is");
     let library = test.parent().expect("a test lies in a folder").join("libfucina_cuda_driver.so");
     assert!(library.exists(), "{} was not built", library.display());
-    let library = library.to_str().expect("the path is UTF-8");
+    library.to_str().expect("the path is UTF-8").to_owned()
+}
+
+/// Runs with the simulator as the driver.
+fn simulated(args: &[&str], variables: &[(&str, &str)]) -> Done {
     let args = [&["bench"], args, &["--allow-simulated"]].concat();
-    call_with(&args, &[&[("FUCINA_CUDA_LIBRARY", library)], variables].concat())
+    call_with(&args, &[&[("FUCINA_CUDA_LIBRARY", &*library())], variables].concat())
 }
 
 #[test]
@@ -34,15 +38,8 @@ fn without_a_device_it_says_why() {
 #[test]
 fn a_simulated_device_is_refused_and_its_times_are_never_shown() {
     let dims = ["gpu-dispatch", "--dims", "33", "40", "40"];
-    let refused = {
-        let done = simulated(&[], &[]);
-        // Without the subcommand the flag is unknown: this is the model benchmark.
-        assert_eq!(done.code, Some(2), "{done:?}");
-        let test = std::env::current_exe().unwrap();
-        let library = test.parent().unwrap().join("libfucina_cuda_driver.so");
-        let library = [("FUCINA_CUDA_LIBRARY", library.to_str().unwrap())];
-        call_with(&[&["bench"], &dims[..]].concat(), &library)
-    };
+    let args = [&["bench"], &dims[..]].concat();
+    let refused = call_with(&args, &[("FUCINA_CUDA_LIBRARY", &*library())]);
     refused.failed(1, &["simulated", "--allow-simulated"]);
     let done = simulated(&dims, &[]).ok();
     assert!(done.stderr.contains("simulated: no times"), "{done:?}");

@@ -17,7 +17,6 @@ use fucina::{Config, Found, Offload, default_providers};
 
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::progress::Progress;
 use args::{CommonArgs, GpuBench};
 use report::Report;
 use site::Site;
@@ -37,10 +36,8 @@ pub(crate) fn run(bench: &GpuBench) -> anyhow::Result<Exit> {
     }
     head(name, &site, common);
     let mut report = Report::new(common);
-    let progress = Progress::new(name, false, common.quiet);
     let mut wrong = 0;
-    for (at, case) in cases.iter().enumerate() {
-        progress.set(at as u64, cases.len() as u64);
+    for case in &cases {
         let row = measure::row(name, &site, case, common.queue)?;
         wrong += usize::from(!row.ok);
         report.add(row)?;

@@ -6,7 +6,7 @@ use fucina_accel::{
 use fucina_dtype::DType;
 use fucina_testkit::Rng;
 
-use crate::data::{Rows, U, Want, compare, dot, real};
+use crate::data::{Rounding, Rows, U, Want, compare, dot, real};
 
 const FORMATS: [DType; 10] = [
     DType::F32,
@@ -28,6 +28,7 @@ const QUICK_ROWS: [usize; 4] = [1, 5, 9, 33];
 /// One call and what it has to give.
 pub(crate) struct Case {
     pub(crate) name: String,
+    eight_bits: bool,
     what: What,
 }
 
@@ -49,15 +50,19 @@ struct Heads {
     soft_cap: Option<f32>,
 }
 
-/// Every case. Attention does not depend on the switches for products.
-pub(crate) fn all(quick: bool, with_attention: bool) -> Vec<Case> {
+/// Every case. Attention does not depend on the switches for products. Only blocks are multiplied with
+/// activations in 8 bits.
+pub(crate) fn all(quick: bool, with_attention: bool, eight_bits: bool) -> Vec<Case> {
     let mut cases = Vec::new();
-    for dtype in FORMATS {
+    for dtype in FORMATS.into_iter().filter(|dtype| !eight_bits || dtype.is_block()) {
         products(dtype, quick, &mut cases);
         grouped(dtype, quick, &mut cases);
     }
     if with_attention {
         attentions(quick, &mut cases);
+    }
+    for case in &mut cases {
+        case.eight_bits = eight_bits;
     }
     cases
 }
@@ -73,11 +78,19 @@ fn products(dtype: DType, quick: bool, cases: &mut Vec<Case>) {
         let k = if unit == 32 { blocks * 64 + 32 } else { blocks * unit };
         for &m in rows {
             let name = format!("{dtype} {m}x{n}x{k}");
-            cases.push(Case { name, what: What::Product { dtype, m, n, k, outliers: false } });
+            cases.push(Case {
+                name,
+                eight_bits: false,
+                what: What::Product { dtype, m, n, k, outliers: false },
+            });
         }
         let (m, outliers) = (17, true);
         let name = format!("{dtype} {m}x{n}x{k} beyond f16");
-        cases.push(Case { name, what: What::Product { dtype, m, n, k, outliers } });
+        cases.push(Case {
+            name,
+            eight_bits: false,
+            what: What::Product { dtype, m, n, k, outliers },
+        });
     }
 }
 
@@ -93,7 +106,11 @@ fn grouped(dtype: DType, quick: bool, cases: &mut Vec<Case>) {
             let from = if gather { " gathered" } else { "" };
             let n = if quick { 36 } else { 132 };
             let name = format!("{dtype} experts {groups:?} {n}x{k}{from}");
-            cases.push(Case { name, what: What::Grouped { dtype, groups, n, k, gather } });
+            cases.push(Case {
+                name,
+                eight_bits: false,
+                what: What::Grouped { dtype, groups, n, k, gather },
+            });
         }
     }
 }
@@ -114,7 +131,7 @@ fn attentions(quick: bool, cases: &mut Vec<Case>) {
                     let name = format!(
                         "attention {kv} {queries} of {keys}, {d} wide, {window:?} {soft_cap:?}"
                     );
-                    cases.push(Case { name, what: What::Attention(heads) });
+                    cases.push(Case { name, eight_bits: false, what: What::Attention(heads) });
                 }
             }
         }
@@ -122,14 +139,20 @@ fn attentions(quick: bool, cases: &mut Vec<Case>) {
 }
 
 impl Case {
+    fn rounding(&self, dtype: DType) -> Rounding {
+        Rounding { is_block: dtype.is_block(), eight_bits: self.eight_bits }
+    }
+
     /// Runs the call on the device. The largest error, as a part of its bound.
     pub(crate) fn run(&self, provider: &dyn Provider, pool: &Pool) -> Result<f64, String> {
         match self.what {
             What::Product { dtype, m, n, k, outliers } => {
-                product(provider, pool, dtype, [m, n, k], outliers)
+                let rounding = self.rounding(dtype);
+                product(provider, pool, (dtype, rounding, outliers), [m, n, k])
             }
             What::Grouped { dtype, groups, n, k, gather } => {
-                experts(provider, pool, (dtype, groups, gather), [n, k])
+                let rounding = self.rounding(dtype);
+                experts(provider, pool, (dtype, rounding, groups, gather), [n, k])
             }
             What::Attention(heads) => attention(provider, pool, heads),
         }
@@ -164,9 +187,8 @@ fn activations(m: usize, k: usize, outliers: bool, rng: &mut Rng) -> Rows {
 fn product(
     provider: &dyn Provider,
     pool: &Pool,
-    dtype: DType,
+    (dtype, rounding, outliers): (DType, Rounding, bool),
     [m, n, k]: [usize; 3],
-    outliers: bool,
 ) -> Result<f64, String> {
     let mut rng = Rng::new((m * 31 + n) as u64 * 31 + k as u64);
     let x = activations(m, k, outliers, &mut rng);
@@ -174,17 +196,16 @@ fn product(
     let call = MatMul { lhs: view(&x, &[1, m, k])?, rhs: view(&weights, &[1, n, k])? };
     let out = offload(provider, pool, &Call::MatMul(call))?;
     let largest = weights.largest();
-    let is_block = dtype.is_block();
     let each = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
     let want: Vec<Want> =
-        each.map(|(row, column)| dot(x.row(row), weights.row(column), is_block, largest)).collect();
+        each.map(|(row, column)| dot(x.row(row), weights.row(column), rounding, largest)).collect();
     compare(&out, &want)
 }
 
 fn experts(
     provider: &dyn Provider,
     pool: &Pool,
-    (dtype, groups, gather): (DType, &[usize], bool),
+    (dtype, rounding, groups, gather): (DType, Rounding, &[usize], bool),
     [n, k]: [usize; 2],
 ) -> Result<f64, String> {
     let mut rng = Rng::new((n * 31 + k) as u64);
@@ -212,8 +233,7 @@ fn experts(
     for (row, expert) in experts.enumerate() {
         let x = x.row(source(row));
         want.extend(
-            (0..n)
-                .map(|column| dot(x, weights.row(expert * n + column), dtype.is_block(), largest)),
+            (0..n).map(|column| dot(x, weights.row(expert * n + column), rounding, largest)),
         );
     }
     compare(&out, &want)
@@ -239,6 +259,7 @@ fn attention(provider: &dyn Provider, pool: &Pool, sizes: Heads) -> Result<f64, 
         soft_cap,
     };
     let out = offload(provider, pool, &Call::Attention(call))?;
+    let most_k = k.largest();
     let cap = |score: f64| match soft_cap.map(f64::from) {
         Some(cap) => cap * (score / cap).tanh(),
         None => score,
@@ -250,7 +271,7 @@ fn attention(provider: &dyn Provider, pool: &Pool, sizes: Heads) -> Result<f64, 
         let seen = first..=position;
         let dots: Vec<Want> = seen
             .clone()
-            .map(|key| dot(q.row(row), k.row(key * kv_heads + group), false, k.largest()))
+            .map(|key| dot(q.row(row), k.row(key * kv_heads + group), Rounding::default(), most_k))
             .collect();
         let scores: Vec<f64> = dots.iter().map(|dot| cap(dot.value * f64::from(scale))).collect();
         let slack = dots.iter().map(|dot| f64::from(scale) * dot.bound + 8.0 * U * dot.value.abs());

@@ -57,23 +57,43 @@ pub(crate) struct Want {
     pub(crate) bound: f64,
 }
 
+/// How the operands of a product may be rounded, besides to f16.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rounding {
+    /// Weights are blocks that are decoded.
+    pub(crate) is_block: bool,
+    /// Activations are rounded to 8 bits.
+    pub(crate) eight_bits: bool,
+}
+
 /// A dot product whose operands may be rounded to f16.
 ///
 /// Any order of f32 additions errs by `(k + 1) u` times the sum of magnitudes, and rounded operands
 /// add twice 2^-11 of it, and a little for the square. Decoding a block may take three operations of
 /// another order than the codec's. Elements that are tiny beside the largest of their row, or of
 /// their matrix, leave the range of f16 once it is scaled: `kernels/README.md` promises 2^-38 of the
-/// products of the largest.
-pub(crate) fn dot(x: &[f32], weights: &[f32], is_block: bool, largest: f64) -> Want {
+/// products of the largest. Activations in 8 bits are off by up to half a step, 1/254 of the largest of
+/// their 32, and a little for the rounding of the step.
+pub(crate) fn dot(x: &[f32], weights: &[f32], rounding: Rounding, largest: f64) -> Want {
     let products = x.iter().zip(weights).map(|(x, w)| f64::from(*x) * f64::from(*w));
     let magnitude: f64 = products.clone().map(f64::abs).sum();
     let sum: f64 = x.iter().map(|x| f64::from(x.abs())).sum();
     let most = |values: &[f32]| values.iter().fold(0f64, |m, v| m.max(f64::from(v.abs())));
-    let decode = if is_block { 3.0 * U * most(weights) * sum } else { 0.0 };
+    let steps = if rounding.eight_bits { steps(x, weights) / 253.0 } else { 0.0 };
+    let decode = if rounding.is_block { 3.0 * U * most(weights) * sum } else { 0.0 };
     let tiny = real(x.len()) * most(x) * largest * 2f64.powi(-38);
     let relative = real(x.len() + 1) * U + 2.1 * U16;
-    let bound = relative * magnitude + decode + tiny + f64::from(f32::MIN_POSITIVE);
+    let bound = relative * magnitude + decode + steps + tiny + f64::from(f32::MIN_POSITIVE);
     Want { value: products.sum(), bound }
+}
+
+/// Sum of the magnitudes of the weights, each times the largest activation of its 32.
+fn steps(x: &[f32], weights: &[f32]) -> f64 {
+    let block = |(x, weights): (&[f32], &[f32])| {
+        let largest = x.iter().fold(0f64, |most, x| most.max(f64::from(x.abs())));
+        weights.iter().map(|w| f64::from(w.abs()) * largest).sum::<f64>()
+    };
+    x.chunks(32).zip(weights.chunks(32)).map(block).sum()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]

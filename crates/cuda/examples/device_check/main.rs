@@ -83,7 +83,11 @@ fn run_conformance() -> Result<usize, String> {
 /// A change of the configuration that chooses other kernels.
 type Switch = (&'static str, fn(&mut CudaConfig));
 
-const SWITCHES: [Switch; 3] = [
+/// Rounds activations to 8 bits, which has a bound of its own.
+const EIGHT_BITS: &str = "8-bit activations";
+
+const SWITCHES: [Switch; 4] = [
+    (EIGHT_BITS, |config| config.quant_int8 = true),
     ("default", |_| ()),
     ("without splits", |config| config.quant_split_k = false),
     ("without tensor cores", |config| config.quant_mma = false),
@@ -96,7 +100,7 @@ fn parity(quick: bool) -> Result<usize, String> {
     let pool = Pool::new(PoolConfig { poison: true, ..PoolConfig::default() });
     for (switch, adjust) in SWITCHES {
         let provider = open(adjust)?;
-        for case in cases::all(quick, switch == "default") {
+        for case in cases::all(quick, switch == "default", switch == EIGHT_BITS) {
             let begin = Instant::now();
             let outcome = case.run(&provider, &pool);
             let ms = begin.elapsed().as_millis();

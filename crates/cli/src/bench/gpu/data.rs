@@ -122,7 +122,7 @@ impl Exactness {
             let error = if error.is_nan() { f64::INFINITY } else { error };
             errors += error * error;
             squares += want.value * want.value;
-            of_bound = of_bound.max(error / want.bound(case.dtype));
+            of_bound = of_bound.max(error / want.bound(case));
         }
         Ok(Self { relative_rms: (errors / squares.max(f64::MIN_POSITIVE)).sqrt(), of_bound })
     }
@@ -134,32 +134,37 @@ struct Sum {
     magnitude: f64,
     /// Sum of the magnitudes of the activations, times the largest weight.
     decode: f64,
+    /// The same the other way round.
+    step: f64,
     terms: usize,
 }
 
 impl Sum {
     fn of(x: &[f32], weights: &[f32]) -> Self {
         let products = x.iter().zip(weights).map(|(x, w)| f64::from(*x) * f64::from(*w));
-        let largest = weights.iter().fold(0f32, |most, w| most.max(w.abs()));
-        let sum: f64 = x.iter().map(|x| f64::from(x.abs())).sum();
+        let largest = |of: &[f32]| f64::from(of.iter().fold(0f32, |most, x| most.max(x.abs())));
+        let sum = |of: &[f32]| of.iter().map(|x| f64::from(x.abs())).sum::<f64>();
         Self {
             value: products.clone().sum(),
             magnitude: products.map(f64::abs).sum(),
-            decode: sum * f64::from(largest),
+            decode: sum(x) * largest(weights),
+            step: sum(weights) * largest(x),
             terms: x.len(),
         }
     }
 
     /// Any order of f32 additions errs by at most `(k + 1) u` times the sum of magnitudes. Operands
     /// that are rounded to f16 add twice 2^-11 of it, and a little for the square. Blocks may be
-    /// decoded in three operations of another order than the codec's.
+    /// decoded in three operations of another order than the codec's. Activations in 8 bits are off by
+    /// up to half a step of 1/127 of the largest.
     #[expect(clippy::cast_precision_loss, reason = "a size below 2^53")]
-    fn bound(&self, dtype: DType) -> f64 {
+    fn bound(&self, case: &Case) -> f64 {
         const U: f64 = 1.0 / 16_777_216.0;
-        let rounding = if dtype == DType::F32 { 0.0 } else { 2.1 / 2048.0 };
-        let decode = if dtype.is_block() { 3.0 * U * self.decode } else { 0.0 };
+        let rounding = if case.dtype == DType::F32 { 0.0 } else { 2.1 / 2048.0 };
+        let decode = if case.dtype.is_block() { 3.0 * U * self.decode } else { 0.0 };
+        let step = if case.eight_bits { self.step / 253.0 } else { 0.0 };
         let sum = (self.terms + 1) as f64 * U + rounding;
-        sum * self.magnitude + decode + f64::from(f32::MIN_POSITIVE)
+        sum * self.magnitude + decode + step + f64::from(f32::MIN_POSITIVE)
     }
 }
 
@@ -172,9 +177,13 @@ mod tests {
         let sum = Sum::of(&[0.25; 64], &[0.0625; 64]);
         assert_eq!((sum.value, sum.magnitude), (1.0, 1.0));
         let one = 0.25 * 0.0625;
-        assert!(one > sum.bound(DType::F32) && one > sum.bound(DType::Q8_0));
-        assert!(sum.bound(DType::F16) > 1.0 / 2048.0, "rounding to f16 is allowed");
-        assert!(sum.bound(DType::F32) < 1e-5, "and for f32 it is not");
+        let bound = |dtype, eight_bits| {
+            sum.bound(&Case { eight_bits, ..Case::new("", dtype, [1, 1, 64], 1) })
+        };
+        assert!(one > bound(DType::F32, false) && one > bound(DType::Q8_0, true));
+        assert!(bound(DType::F16, false) > 1.0 / 2048.0, "rounding to f16 is allowed");
+        assert!(bound(DType::F32, false) < 1e-5, "and for f32 it is not");
+        assert!(bound(DType::Q8_0, true) > 1.0 / 254.0, "and to 8 bits by choice");
     }
 
     #[test]

@@ -19,18 +19,30 @@ pub(super) struct Case {
     pub(super) iters: usize,
     /// The weights are brought to the device for every call.
     pub(super) transient: bool,
+    /// Activations are rounded to 8 bits.
+    pub(super) eight_bits: bool,
     /// Largest difference from the CPU's result.
     pub(super) tolerance: f64,
 }
 
 impl Case {
-    fn new(name: &str, dtype: DType, [m, n, k]: [usize; 3], iters: usize) -> Self {
+    pub(super) fn new(name: &str, dtype: DType, [m, n, k]: [usize; 3], iters: usize) -> Self {
         let tolerance = match dtype {
             DType::F32 => 5e-3,
             DType::F16 | DType::BF16 => 1e-2,
             _ => 5e-2,
         };
-        Self { name: name.to_owned(), dtype, m, n, k, iters, transient: false, tolerance }
+        Self {
+            name: name.to_owned(),
+            dtype,
+            m,
+            n,
+            k,
+            iters,
+            transient: false,
+            eight_bits: false,
+            tolerance,
+        }
     }
 
     /// Multiplications and additions.
@@ -106,7 +118,9 @@ pub(super) fn formats(args: &FormatsArgs) -> anyhow::Result<Vec<Case>> {
             ),
         }
     }
+    let eight_bits = std::env::var_os("FUCINA_GPU_QUANT_INT8").is_some_and(|value| value == "1");
     for case in &mut cases {
+        case.eight_bits = eight_bits && case.dtype.is_block();
         case.transient = args.transient && !case.dtype.is_block();
     }
     chosen(cases, &args.common)
