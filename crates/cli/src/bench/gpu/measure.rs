@@ -69,7 +69,7 @@ impl<'a> Bench<'a> {
 
     fn cpu(&self) -> anyhow::Result<u64> {
         let start = Instant::now();
-        self.cpu_x.matmul_t(&self.cpu_weights)?.wait()?;
+        self.cpu_x.matmul_t(&self.cpu_weights)?.data::<f32>()?;
         Ok(since(start))
     }
 
@@ -79,14 +79,14 @@ impl<'a> Bench<'a> {
         let start = Instant::now();
         let out = self.xs[0].matmul_t(&self.gpu_weights)?;
         self.site.provider.synchronize();
-        out.wait()?;
+        out.data::<f32>()?;
         Ok(since(start))
     }
 
     fn host_visible(&mut self) -> anyhow::Result<u64> {
         self.renew()?;
         let start = Instant::now();
-        self.xs[0].matmul_t(&self.gpu_weights)?.wait()?;
+        self.xs[0].matmul_t(&self.gpu_weights)?.data::<f32>()?;
         Ok(since(start))
     }
 
@@ -96,7 +96,7 @@ impl<'a> Bench<'a> {
         let start = Instant::now();
         let out = self.xs[0].matmul_t(&self.gpu_weights)?;
         let time = since(start);
-        out.wait()?;
+        out.data::<f32>()?;
         Ok(time)
     }
 
@@ -107,7 +107,7 @@ impl<'a> Bench<'a> {
         let outs = self.xs.iter().map(|x| x.matmul_t(&self.gpu_weights));
         let outs: Vec<_> = outs.collect::<Result<_, _>>()?;
         for out in outs {
-            out.wait()?;
+            out.data::<f32>()?;
         }
         Ok(since(start))
     }
@@ -126,7 +126,7 @@ impl<'a> Bench<'a> {
                 x.data_mut::<f32>()?;
             }
         }
-        x.wait()?;
+        x.data::<f32>()?;
         Ok(Some((since(start), x.to_vec()?)))
     }
 
