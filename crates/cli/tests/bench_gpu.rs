@@ -18,8 +18,8 @@ fn library() -> String {
 
 /// Runs with the simulator as the driver.
 fn simulated(args: &[&str], variables: &[(&str, &str)]) -> Done {
-    let args = [&["bench"], args, &["--allow-simulated"]].concat();
-    call_with(&args, &[&[("FUCINA_CUDA_LIBRARY", &*library())], variables].concat())
+    let args = [&["bench"][..], args, &["--allow-simulated"]].concat();
+    call_with(&args, &[&[("FUCINA_CUDA_LIBRARY", &*library())][..], variables].concat())
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn without_a_device_it_says_why() {
 #[test]
 fn a_simulated_device_is_refused_and_its_times_are_never_shown() {
     let dims = ["gpu-dispatch", "--dims", "33", "40", "40"];
-    let args = [&["bench"], &dims[..]].concat();
+    let args = [&["bench"][..], &dims[..]].concat();
     let refused = call_with(&args, &[("FUCINA_CUDA_LIBRARY", &*library())]);
     refused.failed(1, &["simulated", "--allow-simulated"]);
     let done = simulated(&dims, &[]).ok();
