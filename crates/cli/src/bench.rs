@@ -178,7 +178,7 @@ mod tests {
             json: false,
             csv: false,
             quiet: true,
-            trace: crate::trace::TraceArgs::default(),
+            trace: TraceArgs::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `fucina bench gpu-dispatch` and `gpu-formats`, on the simulated driver.
 
-#![cfg(all(test, target_os = "linux"))]
+#![cfg(test)]
+#![cfg(target_os = "linux")]
 
 mod common;
 

@@ -1,6 +1,8 @@
 //! `--trace`: a whole model with every call forced through the simulated CUDA driver, and what the
 //! file says of it.
 
+#![cfg(test)]
+
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
