@@ -178,7 +178,7 @@ mod tests {
             json: false,
             csv: false,
             quiet: true,
-            trace: TraceArgs::default(),
+            trace: Default::default(),
         }
     }
 
