@@ -8,9 +8,9 @@ use fucina_hub::{Config, Licence, Store};
 
 use crate::output;
 
-/// The folder of models.
+/// The folder of models. What only pulling needs is not read: it may be wrong.
 pub(crate) fn store() -> anyhow::Result<Store> {
-    Ok(Store::new(Config::from_env()?.models))
+    Ok(Store::new(Config::folder_from_env()?))
 }
 
 /// The name of a licence, and that its terms want a decision.

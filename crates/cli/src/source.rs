@@ -39,18 +39,14 @@ impl Source {
         let Some(reference) = model.to_str().and_then(|name| Reference::parse(name).ok()) else {
             return Ok(Self::Path(model.to_owned()));
         };
-        // Without a folder that can be read, there is no model in it.
-        let found = match models::store().map(|store| store.find(&reference)) {
-            Ok(Err(error @ Error::Ambiguous { .. })) => return Err(error.into()),
-            Ok(found) => found.unwrap_or_default(),
-            Err(_) => None,
-        };
-        match found {
-            Some(model) => Ok(Self::Path(model.path)),
-            None => match not_pulled(&reference, model) {
-                Some(failure) => Err(failure.into()),
-                None => Ok(Self::Path(model.to_owned())),
-            },
+        // Without a folder, there is no model in it.
+        let found = models::store().map_or(Ok(None), |store| store.find(&reference));
+        match (found, not_pulled(&reference, model)) {
+            (Ok(Some(model)), _) => Ok(Self::Path(model.path)),
+            (Err(error @ Error::Ambiguous { .. }), _) | (Err(error), Some(_)) => Err(error.into()),
+            (Ok(None), Some(failure)) => Err(failure.into()),
+            // It may as well be a path that does not exist.
+            (Ok(None) | Err(_), None) => Ok(Self::Path(model.to_owned())),
         }
     }
 

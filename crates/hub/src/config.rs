@@ -79,7 +79,16 @@ impl Config {
     ///
     /// Fails if a variable has a value that it does not take, and if nothing says where models go.
     pub fn from_env() -> Result<Self, Error> {
-        Self::from_variables(&|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+        Self::from_variables(&variable)
+    }
+
+    /// The folder of models alone: to look at what is there, nothing else need be right.
+    ///
+    /// # Errors
+    ///
+    /// Fails if nothing says where models go.
+    pub fn folder_from_env() -> Result<PathBuf, Error> {
+        folder(&variable).ok_or(Error::NoFolder)
     }
 
     fn from_variables(get: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
@@ -99,6 +108,11 @@ impl Config {
         }
         Ok(config)
     }
+}
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// An address with scheme and host, without user, query or slash at its end.
