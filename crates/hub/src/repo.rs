@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::digest::Sha256;
 use crate::error::{Error, shown};
-use crate::http::Client;
+use crate::http::{Client, Failure};
 use crate::licence::Licence;
 use crate::name;
 use crate::pull::PlannedFile;
@@ -45,9 +45,9 @@ pub(crate) struct Repo {
 pub(crate) fn ask(client: &Client, config: &Config, repo: &str) -> Result<Repo, Error> {
     let url = format!("{}/api/models/{repo}/revision/main?blobs=true", config.endpoint);
     let mut tries = 0;
-    let answer = loop {
-        match client.get(&url, &[]) {
-            Ok(answer) => break answer,
+    let value = loop {
+        match describe(client, &url) {
+            Ok(value) => break value,
             Err(failure) => {
                 tries += 1;
                 let wait = failure.retry.first_wait(config, tries).ok_or(failure.error)?;
@@ -55,18 +55,23 @@ pub(crate) fn ask(client: &Client, config: &Config, repo: &str) -> Result<Repo, 
             }
         }
     };
-    let wrong = |reason: String| Error::Answer { host: answer.host.clone(), reason };
+    Ok(read(repo, &config.endpoint, &value))
+}
+
+/// One request, and all of its answer.
+fn describe(client: &Client, url: &str) -> Result<Value, Failure> {
+    let answer = client.get(url, &[])?;
+    let host = answer.host;
     let mut text = Vec::new();
     let mut body = answer.body.into_reader().take(MAX_BYTES + 1);
-    body.read_to_end(&mut text)
-        .map_err(|error| crate::http::broken_io(answer.host.clone(), &error).error)?;
+    body.read_to_end(&mut text).map_err(|error| crate::http::broken_io(host.clone(), &error))?;
+    let wrong = |reason: String| Error::Answer { host, reason };
     if text.len() as u64 > MAX_BYTES {
-        return Err(wrong("the description of the repository is endless".to_owned()));
+        return Err(wrong("the description of the repository is endless".to_owned()).into());
     }
-    let value = serde_json::from_slice(&text).map_err(|error| {
-        wrong(format!("the description of the repository is no JSON ({error})"))
-    })?;
-    Ok(read(repo, &config.endpoint, &value))
+    serde_json::from_slice(&text).map_err(|error| {
+        wrong(format!("the description of the repository is no JSON ({error})")).into()
+    })
 }
 
 /// Reads the hub's description. What is missing is unknown.
