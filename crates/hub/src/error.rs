@@ -244,6 +244,18 @@ impl Error {
         Self::Io { action, path: path.to_owned(), kind: error.kind(), reason }
     }
 
+    /// A folder of ours is somebody else's.
+    pub(crate) fn linked(folder: &Path) -> Self {
+        Self::Io {
+            action: "use",
+            path: folder.to_owned(),
+            kind: io::ErrorKind::NotADirectory,
+            reason: "it is a link, and links to folders are not followed; set FUCINA_MODELS to \
+                where the models are"
+                .to_owned(),
+        }
+    }
+
     /// Whether another source of the same file may do better.
     pub(crate) const fn is_about_the_source(&self) -> bool {
         !matches!(self, Self::Io { .. } | Self::NoRoom { .. } | Self::Busy { .. })

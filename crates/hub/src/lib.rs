@@ -25,6 +25,7 @@ mod config;
 mod digest;
 mod error;
 mod fetch;
+mod files;
 mod http;
 mod index;
 mod licence;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::{Hasher, Sha256};
 use crate::error::Error;
+use crate::files;
 
 /// Endings of what belongs to a file that is not complete.
 pub(crate) const PART: &str = ".part";
@@ -39,6 +40,13 @@ pub(crate) struct State {
     /// Of a file in pieces, how many are there, and how long these are together.
     #[serde(default)]
     pub(crate) pieces: Option<(u32, u64)>,
+}
+
+impl State {
+    /// Whether it was written here. Other programs have files of this name as well.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.source.starts_with("hf:") || self.source.starts_with("index:")
+    }
 }
 
 /// `path` with an ending after its name.
@@ -69,18 +77,19 @@ impl Part {
         on_bytes: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, Error> {
         let (path, state_path) = (beside(target, PART), beside(target, STATE));
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| Error::io("open", &path, &error))?;
         let state = read_json::<State>(&state_path).filter(|state| state.source == source);
-        let mut hasher = Hasher::default();
+        let known = state.is_some();
         let state =
             state.unwrap_or_else(|| State { source: source.to_owned(), ..State::default() });
+        // Whose the file is has to be known from its first moment on. Bytes that are there already
+        // belong to another source, or to another program.
+        if !known && fs::symlink_metadata(&path).map_or(0, |data| data.len()) == 0 {
+            write_json(&state_path, &state)?;
+        }
+        let mut options = files::options();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(|error| Error::io("open", &path, &error))?;
+        let mut hasher = Hasher::default();
         let wrong = |error: &io::Error| Error::io("read", &path, error);
         let held = file.metadata().map_err(|error| wrong(&error))?.len();
         let counts = match (state.pieces, state.total_bytes) {
@@ -208,6 +217,9 @@ impl Part {
 /// Reads JSON, or `None` if there is none that makes sense: all of it can be made again.
 pub(crate) fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
     let mut text = Vec::new();
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
     File::open(path).ok()?.take(MAX_JSON_BYTES).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }
@@ -217,6 +229,10 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Erro
     let wrong = |error: io::Error| Error::io("write", path, &error);
     let text = serde_json::to_vec(value).map_err(|error| wrong(error.into()))?;
     let new = beside(path, ".new");
-    fs::write(&new, text).map_err(wrong)?;
+    // One that is there is of a process that was killed, or a link.
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&new).map_err(wrong)?;
+    file.write_all(&text).map_err(wrong)?;
+    drop(file);
     fs::rename(&new, path).map_err(wrong)
 }

@@ -13,10 +13,10 @@ use crate::http::Client;
 use crate::index::{self, Packages};
 use crate::licence::Licence;
 use crate::name::Reference;
-use crate::part::{PART, Part, WORK, beside, write_json};
+use crate::part::{PART, Part, WORK, beside, read_json, write_json};
 use crate::repo;
 use crate::space::free_bytes;
-use crate::store::{Record, Store, record_path, split};
+use crate::store::{Mark, Record, Store, record_path, split};
 
 /// Room for a package that is unpacked, and for what a file system needs for itself.
 const MARGIN_BYTES: u64 = 64 << 20;
@@ -106,6 +106,8 @@ pub struct Pulled {
     pub bytes: u64,
     /// It was there before.
     pub already: bool,
+    /// The sum of every file is what a source says; otherwise only the lengths are.
+    pub verified: bool,
     /// Where it came from.
     pub source: String,
 }
@@ -210,40 +212,44 @@ impl Plan {
     ) -> Result<Pulled, Error> {
         let store = Store::new(config.models.clone());
         let path = store.path(&self.files[0].path);
+        crate::files::check_folders(&config.models, &path)?;
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|error| Error::io("make", folder, &error))?;
         }
         let _lock = store.lock(&path, &self.name)?;
         self.check_room(config)?;
         let job = Job { plan: self, config, store: &store };
-        let mut pulled = Pulled { path, bytes: 0, already: true, source: String::new() };
-        let mut sums = Vec::new();
+        let mut pulled =
+            Pulled { path, bytes: 0, already: true, verified: true, source: String::new() };
+        let (mut sums, mut marks) = (Vec::new(), Vec::new());
         for at in 0..self.files.len() {
             let one = job.file(at, on_event)?;
             pulled.bytes += one.bytes;
+            pulled.verified &= one.verified;
             if let Some(source) = one.source {
                 (pulled.source, pulled.already) = (source, false);
             }
             sums.push(one.sha256.to_string());
+            marks.push(one.mark);
         }
-        let record = record_path(&pulled.path);
-        if !pulled.already || !record.exists() {
-            let source = if pulled.already {
-                "found in the folder".to_owned()
-            } else {
-                pulled.source.clone()
-            };
-            write_json(
-                &record,
-                &Record {
-                    name: self.name.clone(),
-                    title: self.title.clone(),
-                    licence: self.licence.clone(),
-                    architecture: self.architecture.clone(),
-                    source,
-                    sha256: sums,
-                },
-            )?;
+        let path = record_path(&pulled.path);
+        let known = read_json::<Record>(&path);
+        let source = match &known {
+            _ if !pulled.already => pulled.source.clone(),
+            Some(known) => known.source.clone(),
+            None => "found in the folder".to_owned(),
+        };
+        let record = Record {
+            name: self.name.clone(),
+            title: self.title.clone(),
+            licence: self.licence.clone(),
+            architecture: self.architecture.clone(),
+            source,
+            sha256: sums,
+            marks,
+        };
+        if known.as_ref() != Some(&record) {
+            write_json(&path, &record)?;
         }
         Ok(pulled)
     }
@@ -274,6 +280,10 @@ fn known_names() -> String {
 struct One {
     bytes: u64,
     sha256: Sha256,
+    /// What it is like, to see later whether it is still the same.
+    mark: Option<Mark>,
+    /// The sum is what a source says.
+    verified: bool,
     /// `None` if it was there before.
     source: Option<String>,
 }
@@ -296,7 +306,7 @@ impl Job<'_> {
             let name = source.name(at);
             on_event(Event::Source { name: &name });
             match self.from(source, at, &path, on_event) {
-                Ok((bytes, sha256)) => return Ok(One { bytes, sha256, source: Some(name) }),
+                Ok(one) => return Ok(One { source: Some(name), ..one }),
                 Err(error) if error.is_about_the_source() => {
                     if failures.len() + 1 < self.plan.sources.len() {
                         on_event(Event::SourceFailed { name: &name, error: &error });
@@ -312,11 +322,12 @@ impl Job<'_> {
         }
     }
 
-    /// The sum that an earlier pull noted, if a name was pulled.
-    fn recorded(&self, at: usize) -> Option<Sha256> {
+    /// The sum that an earlier pull noted, if a name was pulled, and of which state of the file.
+    fn recorded(&self, at: usize) -> Option<(Sha256, Option<Mark>)> {
         let path = record_path(&self.store.path(&self.plan.files[0].path));
-        let record = crate::part::read_json::<Record>(&path)?;
-        Sha256::from_hex(record.sha256.get(at)?)
+        let record = read_json::<Record>(&path)?;
+        let mark = record.marks.get(at).cloned().flatten();
+        Some((Sha256::from_hex(record.sha256.get(at)?)?, mark))
     }
 
     fn from(
@@ -325,7 +336,7 @@ impl Job<'_> {
         at: usize,
         path: &Path,
         on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(u64, Sha256), Error> {
+    ) -> Result<One, Error> {
         let file = &self.plan.files[at];
         let mut part = Part::open(path, &source.key(at, file), &mut |done_bytes, total_bytes| {
             on_event(Event::Checking { done_bytes, total_bytes });
@@ -352,10 +363,11 @@ impl Job<'_> {
             }
         };
         match fetched.and_then(|()| check(&mut part, file)) {
-            Ok(sha256) => {
+            Ok((sha256, verified)) => {
                 let bytes = part.len();
                 part.finish(path)?;
-                Ok((bytes, sha256))
+                let mark = fs::metadata(path).ok().and_then(|data| Mark::of(&data));
+                Ok(One { bytes, sha256, mark, verified, source: None })
             }
             Err(error) => {
                 if matches!(
@@ -371,23 +383,24 @@ impl Job<'_> {
     }
 }
 
-/// The file, if it is there and is the one that is wanted. A file whose sum was noted when it came
-/// is not read again.
+/// The file, if it is there and is the one that is wanted. It is not read again as long as it is
+/// what it was when its sum was noted.
 fn present(
     path: &Path,
     file: &PlannedFile,
-    recorded: Option<Sha256>,
+    recorded: Option<(Sha256, Option<Mark>)>,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Option<One>, Error> {
     let Ok(data) = fs::metadata(path) else { return Ok(None) };
-    let bytes = data.len();
+    let (bytes, mark) = (data.len(), Mark::of(&data));
     if !data.is_file() || file.size_bytes.is_some_and(|size| size != bytes) {
         return Ok(None);
     }
     let wrong = |error: std::io::Error| Error::io("read", path, &error);
+    let noted = recorded.as_ref().map(|(sum, _)| *sum);
     let sha256 = match recorded {
-        Some(sum) => sum,
-        None => {
+        Some((sum, noted)) if noted.is_some() && noted == mark => sum,
+        _ => {
             let mut hasher = crate::digest::Hasher::default();
             let mut from = fs::File::open(path).map_err(wrong)?;
             hasher
@@ -399,12 +412,13 @@ fn present(
         }
     };
     // Without a sum to compare with, only what was pulled here is known to be complete.
-    let fits = file.sha256.map_or(recorded.is_some(), |wanted| wanted == sha256);
-    Ok(fits.then_some(One { bytes, sha256, source: None }))
+    let fits = file.sha256.or(noted).is_some_and(|wanted| wanted == sha256);
+    let verified = file.sha256.is_some();
+    Ok(fits.then_some(One { bytes, sha256, mark, verified, source: None }))
 }
 
-/// Whether all bytes came, and the right ones.
-fn check(part: &mut Part, file: &PlannedFile) -> Result<Sha256, Error> {
+/// Whether all bytes came, and the right ones: their sum, and whether it could be compared.
+fn check(part: &mut Part, file: &PlannedFile) -> Result<(Sha256, bool), Error> {
     let from = file.path.clone();
     let expected = file.size_bytes.or(part.state().total_bytes);
     if let Some(expected_bytes) = expected.filter(|&expected| expected != part.len()) {
@@ -412,7 +426,8 @@ fn check(part: &mut Part, file: &PlannedFile) -> Result<Sha256, Error> {
     }
     let found = part.sha256();
     let said = part.state().sha256.as_deref().and_then(Sha256::from_hex);
-    if let Some(expected) = file.sha256.or(said).filter(|&expected| expected != found) {
+    let expected = file.sha256.or(said);
+    if let Some(expected) = expected.filter(|&expected| expected != found) {
         let (expected, found) = (expected.to_string(), found.to_string());
         return Err(Error::Checksum { from, expected, found });
     }
@@ -421,7 +436,7 @@ fn check(part: &mut Part, file: &PlannedFile) -> Result<Sha256, Error> {
         let found = crate::error::shown(&String::from_utf8_lossy(&magic), 4);
         return Err(Error::NotGguf { from, found: format!("it starts with `{found}`") });
     }
-    Ok(found)
+    Ok((found, expected.is_some()))
 }
 
 impl Source {

@@ -8,20 +8,24 @@
 //! .locks/                    empty files that keep two processes apart
 //! ```
 //!
-//! Only plain files below the folder are touched; what a link points to is never deleted.
+//! Only plain files below the folder are touched; what a link points to is never deleted, and a
+//! folder behind a link is not looked into. What looks like a leftover is one only if the state
+//! beside it is ours: other programs call their downloads `.part` as well.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue;
 use crate::error::Error;
+use crate::files::{self, Lock, Rules};
 use crate::index::size_of_dir;
 use crate::licence::Licence;
 use crate::name::Reference;
-use crate::part::{PART, STATE, WORK, beside, read_json};
+use crate::part::{PART, STATE, State, WORK, beside, read_json};
 
 /// Where models of the hub are.
 const HUB_FOLDER: &str = "hf";
@@ -50,6 +54,25 @@ pub struct Record {
     pub source: String,
     /// Sum of each file, in order.
     pub sha256: Vec<String>,
+    /// What each file was like when its sum was made, in order.
+    #[serde(default)]
+    pub(crate) marks: Vec<Option<Mark>>,
+}
+
+/// What changes when somebody writes to a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    bytes: u64,
+    /// Time of the last change, since 1970.
+    modified: Duration,
+}
+
+impl Mark {
+    /// `None` if the system does not say.
+    pub(crate) fn of(data: &fs::Metadata) -> Option<Self> {
+        let modified = data.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(Self { bytes: data.len(), modified })
+    }
 }
 
 /// A model in the folder.
@@ -90,12 +113,6 @@ pub struct Store {
     folder: PathBuf,
 }
 
-/// Keeps other processes from a model until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    _file: Option<File>,
-}
-
 /// Everything in the folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -104,6 +121,8 @@ pub struct Contents {
     pub models: Vec<Stored>,
     /// What broken pulls left, by name.
     pub leftovers: Vec<Leftover>,
+    /// Folders that were not looked into, and why.
+    pub skipped: Vec<Error>,
 }
 
 impl Store {
@@ -135,20 +154,21 @@ impl Store {
     ///
     /// Fails if the folder exists and cannot be read.
     pub fn contents(&self) -> Result<Contents, Error> {
-        let mut files = Vec::new();
-        match walk(&self.folder, "", MAX_DEPTH, &mut files) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        let rules =
+            Rules { inside: HUB_FOLDER, opaque: WORK, max_depth: MAX_DEPTH, max_files: MAX_FILES };
+        let walk = match rules.walk(&self.folder) {
+            Ok(walk) => walk,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Contents::default()),
             Err(error) => return Err(Error::io("read", &self.folder, &error)),
-        }
-        files.sort();
-        let mut contents = Contents::default();
-        for (relative, bytes) in &files {
+        };
+        let mut contents = Contents { skipped: walk.skipped, ..Contents::default() };
+        for (relative, bytes) in &walk.files {
             if is_gguf(relative) && split(relative).is_none_or(|(_, part, _)| part == 1) {
-                contents.models.push(self.stored(relative, *bytes, &files));
+                contents.models.push(self.stored(relative, *bytes, &walk.files));
             }
-            if let Some(target) = leftover(relative)
-                && contents.leftovers.iter().all(|known| known.target != self.path(target))
+            // Every leftover has a state: it is written first and deleted last.
+            if let Some(target) = relative.strip_suffix(STATE)
+                && is_left(&self.path(target))
             {
                 contents.leftovers.push(self.left(target));
             }
@@ -182,8 +202,7 @@ impl Store {
         let path = self.path(target);
         let len = |ending| fs::symlink_metadata(beside(&path, ending)).map_or(0, |data| data.len());
         let bytes = len(PART) + len(STATE) + size_of_dir(&beside(&path, WORK), 4);
-        let lock = File::open(self.lock_path(&path));
-        let busy = lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
+        let busy = files::is_locked(&self.lock_path(&path));
         Leftover { name: name_of(target), target: path, bytes, busy }
     }
 
@@ -245,7 +264,7 @@ impl Store {
         let mut freed = 0;
         for path in &model.files {
             freed += remove_file(path)?;
-            freed += self.remove_left(path)?;
+            freed += remove_left(path)?;
         }
         freed += remove_file(&beside(&model.path, RECORD))?;
         self.remove_empty(&model.path);
@@ -259,20 +278,8 @@ impl Store {
     /// Fails if another process goes on with it, or a file cannot be deleted.
     pub fn remove_leftover(&self, leftover: &Leftover) -> Result<u64, Error> {
         let _lock = self.lock(&leftover.target, &leftover.name)?;
-        let freed = self.remove_left(&leftover.target)?;
+        let freed = remove_left(&leftover.target)?;
         self.remove_empty(&leftover.target);
-        Ok(freed)
-    }
-
-    fn remove_left(&self, target: &Path) -> Result<u64, Error> {
-        let mut freed = remove_file(&beside(target, PART))? + remove_file(&beside(target, STATE))?;
-        let work = beside(target, WORK);
-        let bytes = size_of_dir(&work, 4);
-        match fs::remove_dir_all(&work) {
-            Ok(()) => freed += bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io("delete", &work, &error)),
-        }
         Ok(freed)
     }
 
@@ -297,16 +304,7 @@ impl Store {
         let folder = self.folder.join(LOCKS);
         fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, &error))?;
         let path = self.lock_path(path);
-        let file = File::create(&path).map_err(|error| Error::io("make", &path, &error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lock { _file: Some(file) }),
-            Err(TryLockError::WouldBlock) => Err(Error::Busy { name: name.to_owned() }),
-            // Some network file systems know no locks.
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
-                Ok(Lock { _file: None })
-            }
-            Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
-        }
+        files::lock(&path, name)
     }
 }
 
@@ -315,26 +313,28 @@ pub(crate) fn record_path(model: &Path) -> PathBuf {
     beside(model, RECORD)
 }
 
-/// Files below a folder with their sizes, by the path from it.
-fn walk(folder: &Path, prefix: &str, depth: u32, out: &mut Vec<(String, u64)>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let file_name = entry.file_name();
-        // Ours have plain names.
-        let Some(name) = file_name.to_str().filter(|name| !name.starts_with('.')) else { continue };
-        let relative = format!("{prefix}{name}");
-        // A link to a model counts as the model.
-        let Ok(data) = fs::metadata(entry.path()) else { continue };
-        if data.is_file() || relative.ends_with(WORK) {
-            out.push((relative, data.len()));
-        } else if depth > 0 && (!prefix.is_empty() || name == HUB_FOLDER) {
-            walk(&entry.path(), &format!("{relative}/"), depth - 1, out)?;
-        }
-        if out.len() >= MAX_FILES {
-            break;
-        }
+/// Whether a pull of ours that broke off left something of `target`.
+fn is_left(target: &Path) -> bool {
+    let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    is_gguf(name) && read_json::<State>(&beside(target, STATE)).is_some_and(|state| state.is_ours())
+}
+
+/// Deletes what a pull of ours left of `target`. The state goes last: without it, nobody could tell
+/// whose the rest is.
+fn remove_left(target: &Path) -> Result<u64, Error> {
+    if !is_left(target) {
+        return Ok(0);
     }
-    Ok(())
+    let work = beside(target, WORK);
+    let mut freed = size_of_dir(&work, 4);
+    match fs::remove_dir_all(&work) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::io("delete", &work, &error)),
+    }
+    freed += remove_file(&beside(target, PART))?;
+    freed += remove_file(&beside(target, STATE))?;
+    Ok(freed)
 }
 
 /// Deletes a file, if it is there, and tells how many bytes it had.
@@ -348,12 +348,13 @@ fn remove_file(path: &Path) -> Result<u64, Error> {
 }
 
 pub(crate) fn is_gguf(path: &str) -> bool {
-    path.len() > 5 && path.to_ascii_lowercase().ends_with(".gguf")
+    without_ending(path).is_some()
 }
 
-/// The file that a leftover was to become.
-fn leftover(path: &str) -> Option<&str> {
-    [PART, STATE, WORK].iter().find_map(|ending| path.strip_suffix(ending))
+/// The path of a GGUF file without its ending, which may be in capitals.
+fn without_ending(path: &str) -> Option<&str> {
+    let (stem, ending) = path.split_at_checked(path.len().checked_sub(5)?)?;
+    (!stem.is_empty() && ending.eq_ignore_ascii_case(".gguf")).then_some(stem)
 }
 
 /// What a file in the folder is called.
@@ -367,18 +368,14 @@ fn name_of(relative: &str) -> String {
     }
     match catalogue::CATALOGUE.iter().find(|entry| entry.file == relative) {
         Some(entry) => entry.name.to_owned(),
-        None => relative
-            .get(..relative.len() - 5)
-            .filter(|_| is_gguf(relative))
-            .unwrap_or(relative)
-            .to_owned(),
+        None => without_ending(relative).unwrap_or(relative).to_owned(),
     }
 }
 
 /// Whether `name` is that of the file, with or without ending.
 fn is_called(model: &Stored, name: &str) -> bool {
     let file = model.path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
-    file == name || (is_gguf(file) && &file[..file.len() - 5] == name)
+    file == name || without_ending(file) == Some(name)
 }
 
 /// Stem, number and count of `STEM-00001-of-00003.gguf`.

@@ -483,3 +483,62 @@ fn a_split_model_comes_with_all_its_parts() {
     assert_eq!(store.remove(model).unwrap() / 1000, 50);
     assert!(!config.models.join("hf").exists(), "no empty folder stays");
 }
+
+#[test]
+fn a_damaged_file_of_the_same_length_is_fetched_again() {
+    for with_sum in [true, false] {
+        let bytes = model(60_000, 28);
+        let want = bytes.clone();
+        let server =
+            hub(&bytes.clone(), with_sum, move |request, _| file(request, "\"a\"", &bytes));
+        let config = config(&format!("damaged-{with_sum}"), &server);
+        let pulled = pull(&config).unwrap();
+        assert_eq!((pulled.already, pulled.verified), (false, with_sum));
+        let mut damaged = want.clone();
+        damaged[30_000] ^= 1;
+        std::fs::write(&pulled.path, damaged).unwrap();
+        // A clock that is coarse must not hide the change.
+        let file = std::fs::File::options().write(true).open(&pulled.path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+        assert!(!pull(&config).unwrap().already);
+        holds(&config, &want);
+        // Touched and not changed: it is read once, and noted.
+        let file = std::fs::File::options().write(true).open(&pulled.path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_100_000_000)).unwrap();
+        let checked = |config: &Config| {
+            let mut checked = false;
+            let event = &mut |event: Event<'_>| checked |= matches!(event, Event::Checking { .. });
+            let pulled = pull_with(config, event).unwrap();
+            assert_eq!((pulled.already, pulled.verified), (true, with_sum));
+            checked
+        };
+        assert_eq!((checked(&config), checked(&config)), (true, false));
+        assert_eq!(requests(&server).len(), 2);
+        let [model] = &*Store::new(config.models).contents().unwrap().models else { panic!("one") };
+        let record = model.record.as_ref().unwrap();
+        assert_eq!(record.source, "hf:owner/repo:m-Q8_0.gguf");
+    }
+}
+
+#[test]
+fn a_description_that_breaks_off_is_asked_for_again() {
+    let bytes = model(1_000, 29);
+    let whole = description(FILE, &bytes, true);
+    let count = AtomicUsize::new(0);
+    let server = Server::start(move |request| {
+        if !request.path.starts_with("/api/") {
+            return file(request, "\"a\"", &bytes);
+        }
+        let len = if count.fetch_add(1, SeqCst) < 2 { whole.len() - 20 } else { whole.len() };
+        whole[..len].to_vec()
+    });
+    let config = config("description-breaks", &server);
+    pull(&config).unwrap();
+    assert_eq!(server.seen().len(), 4);
+    // Not for ever.
+    let server = Server::start(|_| answer(200, &[("content-length", "9")], b"{"));
+    let mut config = config;
+    config.endpoint.clone_from(&server.address);
+    assert!(matches!(pull(&config), Err(Error::Network { .. })));
+    assert_eq!(server.seen().len(), 5);
+}

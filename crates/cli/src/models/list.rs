@@ -25,6 +25,8 @@ struct Report {
     folder: String,
     models: Vec<Model>,
     leftovers: Vec<Broken>,
+    /// Folders that were not looked into, and why.
+    skipped: Vec<String>,
     available: Vec<Available>,
 }
 
@@ -65,6 +67,9 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     if args.json {
         output::print_json(&report)?;
     } else {
+        for reason in &report.skipped {
+            output::warning(&output::plain(reason));
+        }
         output::print(&report.text(args.available))?;
     }
     Ok(Exit::Ok)
@@ -85,6 +90,7 @@ impl Report {
             folder: store.folder().display().to_string(),
             available: available.collect(),
             models: contents.models.into_iter().map(Model::from).collect(),
+            skipped: contents.skipped.iter().map(ToString::to_string).collect(),
             leftovers: contents.leftovers.into_iter().map(Broken::from).collect(),
         })
     }

@@ -13,8 +13,8 @@ use crate::progress::Progress;
 
 /// Fetch a model
 ///
-/// Goes on where an earlier pull broke off. The file is compared with its sum and has its name only
-/// when it is complete. Writes the path of the file to standard output.
+/// Goes on where an earlier pull broke off. The file is compared with the source's sum where it gives
+/// one, and has its name only when it is complete. Writes the path of the file to standard output.
 #[derive(Args)]
 #[command(after_help = "\
 NAME is one of `fucina list --available`, or of the Hugging Face hub:
@@ -48,6 +48,8 @@ struct Report<'a> {
     /// Null if it was there before.
     source: Option<&'a str>,
     already: bool,
+    /// The sums were compared with what a source says, not only the lengths.
+    verified: bool,
     seconds: f64,
 }
 
@@ -71,6 +73,7 @@ pub(crate) fn run(args: &PullArgs) -> anyhow::Result<Exit> {
             licence: &plan.licence,
             source: (!pulled.already).then_some(&*pulled.source),
             already: pulled.already,
+            verified: pulled.verified,
             seconds: start.elapsed().as_secs_f64(),
         })?;
     } else {
@@ -157,5 +160,6 @@ fn summary(plan: &Plan, pulled: &Pulled, took: Duration) -> String {
         return format!("{name} · {size} · was there already");
     }
     let (source, took) = (output::plain(&pulled.source), output::duration(took));
-    format!("{name} · {size} · {source} · sum checked · {took}")
+    let checked = if pulled.verified { "sum" } else { "length" };
+    format!("{name} · {size} · {source} · {checked} checked · {took}")
 }

@@ -42,7 +42,10 @@ pub(crate) fn run(args: &RmArgs) -> anyhow::Result<Exit> {
         }
     };
     if args.names.is_empty() {
-        let Contents { models, leftovers, .. } = store.contents()?;
+        let Contents { models, leftovers, skipped, .. } = store.contents()?;
+        for reason in skipped.iter().filter(|_| !args.quiet) {
+            output::warning(&output::plain(&reason.to_string()));
+        }
         for model in models.iter().filter(|_| args.all) {
             if model.record.is_some() {
                 say(&model.name, store.remove(model)?);
