@@ -21,16 +21,23 @@ pub(super) struct Refusal(pub(super) String);
 /// The name under which `strftime_now` finds the time. No template can have a variable of it.
 const NOW: &str = " now";
 
-/// Stack for the compiler, in bytes. It recurses once for each `not` and `-` of a chain: the longest
-/// source, all of them, takes half of this unoptimized. Only what is used becomes memory.
-const COMPILER_STACK: usize = 512 << 20;
+/// Stack for what a program does, in bytes: its recursion is bounded.
+const STACK: usize = 16 << 20;
 
-/// Runs `work` with a stack on which it cannot overflow.
+/// Stack for the compiler for each byte of the source. It recurses once for each `not` and `-` of a
+/// chain, which takes half of this unoptimized. Only what is used becomes memory, but a process may
+/// be allowed few addresses.
+const STACK_PER_BYTE: usize = 4096;
+
+/// Runs `work` on `source` with a stack on which it cannot overflow.
 fn with_stack<T: Send>(
+    source: &str,
     work: impl FnOnce() -> Result<T, TemplateError> + Send,
 ) -> Result<T, TemplateError> {
+    // The length of a source is limited, so this does not overflow.
+    let stack = STACK + source.len() * STACK_PER_BYTE;
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(COMPILER_STACK);
+        let thread = std::thread::Builder::new().stack_size(stack);
         let worker = thread.spawn_scoped(scope, work);
         let worker =
             worker.map_err(|error| TemplateError::Resources { detail: error.to_string() })?;
@@ -40,7 +47,7 @@ fn with_stack<T: Send>(
 
 /// Fails unless `source` compiles.
 pub(super) fn check(source: &str) -> Result<(), TemplateError> {
-    with_stack(|| {
+    with_stack(source, || {
         let compiled = program::compile(source).map(|_| ());
         compiled.map_err(|error| TemplateError::from_engine(&error, 0))
     })
@@ -83,7 +90,7 @@ pub(super) fn render(
     let mut env = env.clone();
     env.set_fuel(Some(fuel));
     env.add_global(NOW, context.now);
-    with_stack(|| {
+    with_stack(source, || {
         let rendered = program::compile(source)
             .and_then(|program| program::run(&env, &program, context.variables));
         rendered.map_err(|error| TemplateError::from_engine(&error, fuel))

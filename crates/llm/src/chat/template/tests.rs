@@ -69,6 +69,39 @@ fn shared() -> Vec<String> {
         grow("['ab']", "ns.x + [ns.x]"),
     ];
     all.extend(read_again());
+    all.extend(compared());
+    all
+}
+
+/// Two values with the same shared parts and no part in common, compared to the end: large ones
+/// once, and such as a template can make again and again.
+fn compared() -> Vec<String> {
+    let mut all = Vec::new();
+    for step in ["{'a': X, 'b': X}", "[X, X]", "(X, X)"] {
+        for comparison in [
+            "ns.l == ns.m",
+            "ns.l != ns.m",
+            "ns.l < ns.m",
+            "ns.l in [ns.m]",
+            "[ns.l, ns.m] | max",
+            "[ns.l, ns.m] | min",
+            "[ns.l, ns.m] | sort",
+            "[ns.l, ns.m] | unique",
+        ] {
+            let (l, m) = (step.replace('X', "ns.l"), step.replace('X', "ns.m"));
+            let grow = |levels: u32| {
+                format!(
+                    "{{% set ns = namespace(l=['ab'], m=['ab']) %}}{{% for i in range({levels}) %}}\
+                     {{% set ns.l = {l} %}}{{% set ns.m = {m} %}}{{% endfor %}}"
+                )
+            };
+            let (large, small) = (grow(40), grow(6));
+            all.push(format!("{large}{{{{ {comparison} }}}}"));
+            all.push(format!(
+                "{small}{{% for i in range(99999) %}}{{% set x = {comparison} %}}{{% endfor %}}"
+            ));
+        }
+    }
     all
 }
 
