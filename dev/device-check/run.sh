@@ -34,7 +34,13 @@ failed=0
 step() {
     local name=$1 limit=$2 begin=$SECONDS code last
     shift 2
-    timeout "$limit" "$@" >"$out/$name.log" 2>&1
+    if [ "$(type -t "$1")" = function ]; then
+        # `timeout` runs programs only.
+        export -f "$1"
+        timeout "$limit" bash -c '"$@"' bash "$@" >"$out/$name.log" 2>&1
+    else
+        timeout "$limit" "$@" >"$out/$name.log" 2>&1
+    fi
     code=$?
     last=$(tail -n 1 "$out/$name.log" | cut -c 1-100)
     if [ $code -eq 0 ]; then
@@ -96,6 +102,8 @@ about=$(cat "$out/about.log")
 command -v nvidia-smi >/dev/null && nvidia-smi >"$out/nvidia-smi.log" 2>&1
 simulated=
 case $about in *[Ss]imulated*) simulated=--allow-simulated ;; esac
+
+export out fucina
 
 step conformance 120 "$check" conformance
 step parity 200 "$check" parity $quick

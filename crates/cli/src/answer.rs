@@ -48,6 +48,8 @@ pub(crate) struct Answer {
     pub(crate) cache_bytes: usize,
     /// Tokens of the prompt that came from a file.
     pub(crate) restored: usize,
+    /// Why the prompt is not in a file now, if it was to be.
+    pub(crate) unsaved: Option<String>,
     /// From `start` to the first text.
     pub(crate) first_token: Option<Duration>,
     start: Instant,
@@ -65,6 +67,7 @@ impl Answer {
             ids: Vec::new(),
             cache_bytes: 0,
             restored: 0,
+            unsaved: None,
             first_token: None,
             start,
         }
@@ -111,6 +114,14 @@ impl Answer {
     pub(crate) fn finish(&mut self) {
         self.end_thought(false);
         self.out.end_line();
+    }
+
+    /// Writes the line of an answer without a text. What reads a pipe counts lines; a person sees
+    /// that nothing came.
+    pub(crate) fn end_empty(&mut self) {
+        if !terminal::is_output() {
+            self.out.end_empty();
+        }
     }
 
     /// Shows text that is not the model's.

@@ -15,8 +15,8 @@ mod talk;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use fucina::llm::chat::{Chat, ChatTemplate, SpecialTexts};
-use fucina::llm::{Model, Session, StopStrings};
+use fucina::llm::chat::{Chat, ChatTemplate, SpecialTexts, TemplateError};
+use fucina::llm::{self, Model, Session, StopStrings};
 
 use crate::exit::{Exit, Failure};
 use crate::source::{self, Source};
@@ -97,7 +97,11 @@ fn template(model: &Model, path: Option<&Path>) -> anyhow::Result<ChatTemplate> 
     }
     let source = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let specials = SpecialTexts::of(model.tokenizer());
-    Ok(ChatTemplate::new(&source, specials).map_err(|error| wrong(error.to_string()))?)
+    ChatTemplate::new(&source, specials).map_err(|error| match error {
+        // It says nothing about the file.
+        TemplateError::Resources { .. } => llm::Error::Template(error).into(),
+        error => wrong(error.to_string()).into(),
+    })
 }
 
 /// What `--stop` gave.

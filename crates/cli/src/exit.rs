@@ -125,6 +125,7 @@ fn llm_code(error: &llm::Error) -> Exit {
         llm::Error::Template(TemplateError::Syntax { .. } | TemplateError::TooLong { .. }) => {
             Exit::Model
         }
+        llm::Error::Template(TemplateError::Resources { .. }) => Exit::Failed,
         llm::Error::Template(_)
         | llm::Error::Encode(_)
         | llm::Error::EmptyPrompt
@@ -166,6 +167,11 @@ mod tests {
         assert_eq!(code_of(long), Some(Exit::Input));
         let context = anyhow::Error::from(io::Error::other("x")).context(Failure::input("y"));
         assert_eq!(code(&context), Some(Exit::Input));
+        let template = |error| code_of(llm::Error::Template(error));
+        let detail = || "d".to_owned();
+        assert_eq!(template(TemplateError::Resources { detail: detail() }), Some(Exit::Failed));
+        let (line, detail) = (1, detail());
+        assert_eq!(template(TemplateError::Syntax { line, detail }), Some(Exit::Model));
         assert_eq!(code_of(llm::Error::Context { wanted: 9, limit: 4 }), Some(Exit::Usage));
         assert_eq!(code_of(llm::Error::Architecture { found: "x".into() }), Some(Exit::Model));
         assert_eq!(code_of(gguf::Error::NotAFile { file: "x".into() }), Some(Exit::Model));

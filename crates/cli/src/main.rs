@@ -19,6 +19,7 @@ mod printer;
 mod progress;
 mod prompt_cache;
 mod quantize;
+mod replace;
 mod run;
 mod signals;
 mod source;

@@ -53,6 +53,13 @@ impl Printer {
         }
     }
 
+    /// Ends a line in which nothing was written.
+    pub(crate) fn end_empty(&mut self) {
+        if self.last.is_none() {
+            self.write("\n");
+        }
+    }
+
     pub(crate) const fn is_closed(&self) -> bool {
         self.closed
     }

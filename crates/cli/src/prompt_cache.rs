@@ -14,6 +14,7 @@ use clap::Args;
 use fucina::llm::Session;
 
 use crate::exit::Failure;
+use crate::replace::replace;
 
 /// The flags.
 #[derive(Debug, Default, Args)]
@@ -28,13 +29,15 @@ pub(crate) struct PromptCacheArgs {
 }
 
 /// What happened before the last token of the prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct Warm {
     /// Tokens that came from the file.
     pub(crate) restored: usize,
     /// Tokens that ran, and how long they took.
     pub(crate) run: usize,
     pub(crate) time: Duration,
+    /// Why the file was not written.
+    pub(crate) unsaved: Option<String>,
 }
 
 impl PromptCacheArgs {
@@ -60,8 +63,11 @@ impl PromptCacheArgs {
         let logits = session.feed_with(rest, &mut |done| go_on(restored + done))?;
         (warm.run, warm.time) = (session.len() - restored, start.elapsed());
         if logits.is_some() && !self.prompt_cache_ro {
-            let place = || format!("could not write the prompt cache `{}`", path.display());
-            save(path, session).with_context(place)?;
+            let saved = replace(path, |file| Ok(session.save(file)?));
+            // What was computed is worth more than the file.
+            warm.unsaved = saved.err().map(|error| {
+                format!("could not write the prompt cache `{}`: {error:#}", path.display())
+            });
         }
         Ok(warm)
     }
@@ -75,7 +81,7 @@ impl PromptCacheArgs {
         let shown = path.display();
         let metadata = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.prompt_cache_ro => {
-                return Ok(());
+                return Ok(check_folder(path)?);
             }
             metadata => {
                 metadata.with_context(|| format!("could not read the prompt cache `{shown}`"))?
@@ -94,17 +100,14 @@ impl PromptCacheArgs {
     }
 }
 
-/// Writes the file under a temporary name and renames it: it is either as it was, or complete.
-fn save(path: &Path, session: &Session<'_>) -> anyhow::Result<()> {
-    let temporary = path.with_file_name(format!(".{}-fucina-kv.tmp", std::process::id()));
-    let mut file = fs::File::create_new(&temporary)?;
-    let result = session
-        .save(&mut file)
-        .map_err(anyhow::Error::from)
-        .and_then(|()| Ok(fs::rename(&temporary, path)?));
-    if result.is_err() {
-        // Nobody can act on a failure here.
-        let _ = fs::remove_file(&temporary);
+/// The folder that a new file would be in has to be there before anything is computed.
+fn check_folder(path: &Path) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_none_or(Path::is_dir) {
+        return Ok(());
     }
-    result
+    let shown = path.display();
+    let message =
+        format!("the folder of the prompt cache `{shown}` is not there; create it or name another");
+    Err(Failure::usage(message))
 }

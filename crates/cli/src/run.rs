@@ -47,7 +47,7 @@ fn go(args: &RunArgs, start: Instant, tracing: &Tracing) -> anyhow::Result<Exit>
     } else if let Some(flag) = args.turn.given() {
         return Err(Failure::usage(format!("{flag} needs --chat")).into());
     }
-    let prompt = read_prompt(prompt)?;
+    let prompt = read_text(prompt, "prompt")?;
     let rt = source::traced(args.threads, tracing)?;
     let model = load(&rt, &source, args.quiet)?;
     let ids = encode(args, &model, &prompt)?;
@@ -117,7 +117,8 @@ fn words(words: &[OsString]) -> anyhow::Result<(Source, &OsString)> {
     }
 }
 
-pub(crate) fn read_prompt(word: &OsString) -> anyhow::Result<String> {
+/// The text of an argument, or standard input. `what` it is stands in messages.
+pub(crate) fn read_text(word: &OsString, what: &str) -> anyhow::Result<String> {
     let text = if word == "-" {
         let mut bytes = Vec::new();
         let stdin = io::stdin().lock();
@@ -142,12 +143,15 @@ pub(crate) fn read_prompt(word: &OsString) -> anyhow::Result<String> {
         text
     } else {
         let text = word.to_str().ok_or_else(|| {
-            Failure::input("the prompt is not UTF-8; convert it, or pass it through a file and `-`")
+            Failure::input(format!(
+                "the {what} is not UTF-8; convert it, or pass it through a file and `-`"
+            ))
         })?;
         text.to_owned()
     };
     if text.is_empty() {
-        return Err(Failure::input("the prompt is empty; give some text to continue").into());
+        let message = format!("the {what} is empty; give at least one character");
+        return Err(Failure::input(message).into());
     }
     Ok(text)
 }
@@ -217,7 +221,13 @@ impl Job<'_> {
         };
         progress.finish();
         answer.finish();
+        if args.chat && generated.as_ref().is_ok_and(|done| done.stop != llm::Stop::Cancelled) {
+            answer.end_empty();
+        }
         answer.check()?;
+        if let Some(why) = answer.unsaved.take().filter(|_| !args.quiet) {
+            output::warning(&why);
+        }
         Ok((answer, generated?))
     }
 
@@ -254,7 +264,7 @@ impl Job<'_> {
         }
         let rest = &self.ids[session.len()..];
         let mut generated = generate(&mut session, rest, sampler, &self.options, on_event)?;
-        answer.restored = warm.restored;
+        (answer.restored, answer.unsaved) = (warm.restored, warm.unsaved);
         generated.prompt_tokens += warm.run;
         generated.prompt_time += warm.time;
         Ok(generated)

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::run::read_prompt;
+use crate::run::read_text;
 use crate::source::Source;
 
 /// Show the tokens of a text
@@ -28,8 +28,7 @@ Examples:
   fucina tokenize model.gguf --decode \"785 3974 13876\"")]
 pub(crate) struct TokenizeArgs {
     /// The text, in quotes; before it the path or name of a model, if there are two. A text of `-`
-    /// reads
-    /// standard input, without its last line break
+    /// reads standard input, without its last line break
     #[arg(required = true, num_args = 1.., value_name = "TEXT")]
     words: Vec<OsString>,
     /// Read control tokens such as `<|im_end|>` in the text as what they stand for, not as text
@@ -65,7 +64,7 @@ struct Report {
 
 pub(crate) fn run(args: &TokenizeArgs) -> anyhow::Result<Exit> {
     let (source, text) = model_and_text(&args.words, "tokenize")?;
-    let text = read_prompt(text)?;
+    let text = read_text(text, "text")?;
     let (tokenizer, warnings) = load(&source)?;
     if !args.quiet {
         warnings.iter().for_each(|warning| output::warning(&warning.to_string()));

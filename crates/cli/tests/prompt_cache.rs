@@ -106,7 +106,39 @@ fn what_is_no_cache_of_this_model_is_4_and_stays_as_it_is() {
         .failed(4, &["are f16", "q8_0"]);
     let folder = Path::new(&path).parent().unwrap().to_str().unwrap();
     call(&["run", PROMPT, "--prompt-cache", folder]).failed(2, &["is not a file"]);
-    let nowhere = format!("{path}.d/x.kv");
-    call(&["run", PROMPT, "--no-echo", "--prompt-cache", &nowhere])
-        .failed(1, &["could not write", "x.kv"]);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_told_before_anything_is_computed() {
+    let path = fresh("parent.kv");
+    for nowhere in [format!("{path}.d/x.kv"), format!("{path}.d/e/x.kv")] {
+        let done = call(&["run", PROMPT, "--prompt-cache", &nowhere]);
+        done.failed(2, &["x.kv", "is not there", "create it"]);
+        assert_eq!(done.stdout, "");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_cache_that_cannot_be_written_is_a_warning_and_the_run_goes_on() {
+    // Nobody can create a file there, not even root.
+    let args = ["run", PROMPT, "-n", "24", "--greedy", "--prompt-cache", "/proc/x.kv"];
+    let done = call(&args).ok();
+    assert_eq!(done.stdout, call(&args[..5]).ok().stdout);
+    done.says(&["warning", "could not write the prompt cache `/proc/x.kv`", "generated 24 tok"]);
+    assert_eq!(call(&[&args[..], &["-q"]].concat()).ok().stderr, "");
+}
+
+#[cfg(unix)]
+#[test]
+fn only_the_owner_can_read_a_cache_and_a_link_to_it_stays() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let (path, link) = (fresh("linked.kv"), fresh("link.kv"));
+    run(PROMPT, &["--prompt-cache", &path]);
+    let before = std::fs::metadata(&path).unwrap();
+    assert_eq!(before.permissions().mode() & 0o777, 0o600);
+    symlink(&path, &link).unwrap();
+    run(&format!("{PROMPT} in possession"), &["--prompt-cache", &link]);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(std::fs::metadata(&path).unwrap().len() > before.len());
 }

@@ -115,7 +115,7 @@ fn begin_and_end_tokens_stand_where_the_file_asks_for_them() {
 fn what_cannot_be_tokenized_is_one_sentence() {
     call(&["tokenize", "--decode", "1 2048"]).failed(4, &["2048", "0 to 2047"]);
     call(&["tokenize", "--decode", "one"]).failed(4, &["one"]);
-    call(&["tokenize", ""]).failed(4, &["empty"]);
+    call(&["tokenize", ""]).failed(4, &["the text is empty"]);
     call(&["tokenize", "a", "b", "c"]).failed(2, &["quotes"]);
     call(&["tokenize", "no-such.gguf", "b"]).failed(3, &["no-such.gguf"]);
     call(&["tokenize", "a", "--decode", "--special"]).failed(2, &["--decode", "--special"]);

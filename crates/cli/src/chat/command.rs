@@ -42,16 +42,16 @@ pub(super) const HELP: &str = "\
 //TEXT           send a message that begins with /
 
 A line that ends with \\ goes on in the next one, and so does a text that begins with \"\"\" until
-a line that ends with \"\"\". Ctrl-C stops an answer, and empties the line at the prompt.";
+a line that ends with \"\"\"; what stands between is a message, whatever it is. Ctrl-C stops an answer, and empties the line at the prompt.";
 
 /// Understands a line, or says in a sentence why not.
 pub(super) fn parse(text: &str) -> Result<Line, String> {
-    let Some(command) = text.trim_start().strip_prefix('/') else {
-        let empty = text.trim().is_empty();
-        return Ok(if empty { Line::Empty } else { Line::Message(text.to_owned()) });
+    let (blanks, rest) = text.split_at(text.len() - text.trim_start().len());
+    let Some(command) = rest.strip_prefix('/') else {
+        return Ok(if rest.is_empty() { Line::Empty } else { Line::Message(text.to_owned()) });
     };
     if command.starts_with('/') {
-        return Ok(Line::Message(command.to_owned()));
+        return Ok(Line::Message(format!("{blanks}{command}")));
     }
     let (name, rest) = match command.split_once(char::is_whitespace) {
         Some((name, rest)) => (name, rest.trim()),
@@ -170,6 +170,7 @@ mod tests {
         assert_eq!(parse("  two\nlines "), message("  two\nlines "), "blanks are kept");
         assert_eq!(parse("//etc/passwd?"), message("/etc/passwd?"));
         assert_eq!(parse("///"), message("//"));
+        assert_eq!(parse(" \t//a\n//b "), message(" \t/a\n//b "), "the first slash alone goes");
         for blank in ["", "  ", "\n\t"] {
             assert_eq!(parse(blank), Ok(Line::Empty));
         }

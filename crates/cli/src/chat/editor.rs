@@ -75,7 +75,7 @@ impl Input for Prompt {
                 if !text.trim().is_empty() {
                     self.remember(&text);
                 }
-                Ok(Entry::Text(meant(&text)))
+                Ok(meant(&text))
             }
             Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Ok(Entry::Interrupted),
             Err(ReadlineError::Eof) => Ok(Entry::End),

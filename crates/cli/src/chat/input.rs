@@ -9,6 +9,8 @@ use crate::exit::Failure;
 pub(super) enum Entry {
     /// A message or a command, of one line or several.
     Text(String),
+    /// What stood between quotes: a message, whatever it looks like.
+    Quoted(String),
     /// Ctrl-C at the prompt.
     Interrupted,
     End,
@@ -37,17 +39,16 @@ pub(super) fn goes_on(text: &str) -> bool {
     }
 }
 
-/// The text that is meant by lines that belong together: without quotes, and without the backslash
-/// at the end of a line that goes on.
-pub(super) fn meant(text: &str) -> String {
+/// What is meant by lines that belong together: without quotes, and without the backslash at the
+/// end of a line that goes on.
+pub(super) fn meant(text: &str) -> Entry {
     let Some(quoted) = text.trim_start().strip_prefix(QUOTES) else {
         let text = text.strip_suffix('\\').unwrap_or(text);
-        return text.replace("\\\n", "\n");
+        return Entry::Text(text.replace("\\\n", "\n"));
     };
-    let quoted = quoted.trim_end();
-    let quoted = quoted.strip_suffix(QUOTES).unwrap_or(quoted);
+    let quoted = quoted.trim_end().strip_suffix(QUOTES).unwrap_or(quoted);
     let quoted = quoted.strip_prefix('\n').unwrap_or(quoted);
-    quoted.strip_suffix('\n').unwrap_or(quoted).to_owned()
+    Entry::Quoted(quoted.strip_suffix('\n').unwrap_or(quoted).to_owned())
 }
 
 /// Lines of a file or a pipe.
@@ -100,7 +101,7 @@ impl<R: BufRead> Input for Piped<R> {
                 break;
             }
         }
-        Ok(Entry::Text(meant(&text)))
+        Ok(meant(&text))
     }
 }
 
@@ -111,10 +112,21 @@ mod tests {
     fn all(bytes: &[u8]) -> Vec<String> {
         let mut piped = Piped::new(bytes);
         std::iter::from_fn(|| match piped.next().unwrap() {
-            Entry::Text(text) => Some(text),
+            Entry::Text(text) | Entry::Quoted(text) => Some(text),
             _ => None,
         })
         .collect()
+    }
+
+    #[test]
+    fn what_stands_between_quotes_is_told_from_commands() {
+        let quoted = |text: &str| Entry::Quoted(text.to_owned());
+        assert_eq!(meant("\"\"\"\n// a\nint x;\n\"\"\""), quoted("// a\nint x;"));
+        assert_eq!(meant("\"\"\"/clear\"\"\""), quoted("/clear"));
+        assert_eq!(meant("\"\"\"\n  \n\"\"\" "), quoted("  "));
+        assert_eq!(meant("\"\"\"\na \\\nb\\\n\"\"\""), quoted("a \\\nb\\"));
+        assert_eq!(meant("\"\"\"a\nb  "), quoted("a\nb  "), "its end never came");
+        assert_eq!(meant("/clear"), Entry::Text("/clear".to_owned()));
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //!
 //! A file is written whole or not at all, and a file that is not a conversation is never replaced.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use fucina::llm::chat::{Message, Role};
 use serde::{Deserialize, Serialize};
+
+use crate::replace::replace;
 
 /// What the field `format` holds.
 const FORMAT: &str = "fucina-chat";
@@ -135,29 +137,7 @@ pub(super) fn save(path: &Path, model: &str, messages: &[Message]) -> anyhow::Re
     let saved = Saved { format, version: VERSION, model, messages };
     let mut text = serde_json::to_string_pretty(&saved)?;
     text.push('\n');
-    write(path, text.as_bytes()).with_context(about)
-}
-
-/// Writes a file beside the one that is meant and then puts it in its place.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    // A link stays one.
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let part = path.with_file_name(name);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options
-        .open(&part)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&part, path));
-    if written.is_err() {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(&part);
-    }
-    written
+    replace(path, |file| Ok(file.write_all(text.as_bytes())?)).with_context(about)
 }
 
 #[cfg(test)]

@@ -90,12 +90,15 @@ impl<'m> Talk<'m> {
             signals::idle();
             let entry = input.next()?;
             signals::begin();
-            let text = match entry {
-                Entry::Text(text) => text,
+            let done = match entry {
+                Entry::Text(text) => self.line(&text),
+                // Not even blanks: there is nothing to send.
+                Entry::Quoted(text) if text.is_empty() => continue,
+                Entry::Quoted(text) => self.answer(vec![Message::user(text)]),
                 Entry::Interrupted => continue,
                 Entry::End => return Ok(Exit::Ok),
             };
-            match self.line(&text) {
+            match done {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(exit)) => return Ok(exit),
                 Err(error) if self.view.interactive => output::error(&format!("{error:#}")),
@@ -176,6 +179,9 @@ impl<'m> Talk<'m> {
         });
         progress.finish();
         answer.finish();
+        if reply.as_ref().is_ok_and(|reply| reply.generated.stop != Stop::Cancelled) {
+            answer.end_empty();
+        }
         answer.check()?;
         let reply = reply.map_err(|error| self.advise(error))?;
         if answer.is_closed() {
