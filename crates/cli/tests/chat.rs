@@ -339,7 +339,8 @@ fn thoughts_are_told_from_what_is_said() {
     let thinking = embedded_with("thinking", opening);
     let args = ["chat", &thinking, "--greedy", "-n", "12"];
     let done = talk(&args, "It is\n").ok();
-    assert_eq!(done.stdout, "", "a pipe gets what is said: {done:?}");
+    // A pipe gets what is said: an empty line.
+    assert_eq!(done.stdout, "\n", "{done:?}");
     assert!(done.stderr.contains("while the model was thinking"), "{done:?}");
     let found = json_lines(&talk(&[&args[..], &["--json"]].concat(), "It is\n").ok());
     assert_eq!(found[0]["text"], "");

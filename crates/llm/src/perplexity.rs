@@ -138,7 +138,7 @@ pub fn perplexity(
     on_chunk: &mut dyn FnMut(&Perplexity) -> ControlFlow<()>,
 ) -> Result<Perplexity> {
     let &PerplexityOptions { context, chunks } = options;
-    if context < PerplexityOptions::MIN_CHUNK {
+    if context < PerplexityOptions::MIN_CHUNK || context > model.info().context {
         return Err(Error::Context { wanted: context, limit: model.info().context });
     }
     if ids.len() < context {
