@@ -2,8 +2,8 @@
 //!
 //! Nothing of CUDA is needed to build this. The driver is opened when the provider is; a machine
 //! without one, or with one that is too old, gets a sentence that says so. What a call needs of the
-//! device is in three places: [`queue`] puts commands into the lanes, [`inputs`] gets operands to
-//! the device, [`ops`] matches calls to kernels.
+//! device is in three places: `queue` puts commands into the lanes, `inputs` gets operands to
+//! the device, `ops` matches calls to kernels.
 //!
 //! How far it is verified: see `docs/cuda.md`.
 
