@@ -34,82 +34,53 @@ pub(crate) const PACK: Image = image!("pack.sm70");
 pub(crate) const QUANTIZE: Image = image!("quantize.sm70");
 pub(crate) const ROWS: Image = image!("rows.sm70");
 
+/// The image of an op for a block format: the one table of the formats that have kernels.
+macro_rules! block_image {
+    ($dtype:expr, $op:literal, $chip:literal) => {
+        match $dtype {
+            DType::Q4_0 => Ok(image!(concat!($op, "_q4_0.", $chip))),
+            DType::Q5_0 => Ok(image!(concat!($op, "_q5_0.", $chip))),
+            DType::Q8_0 => Ok(image!(concat!($op, "_q8_0.", $chip))),
+            DType::Q4_K => Ok(image!(concat!($op, "_q4_k.", $chip))),
+            DType::Q5_K => Ok(image!(concat!($op, "_q5_k.", $chip))),
+            DType::Q6_K => Ok(image!(concat!($op, "_q6_k.", $chip))),
+            DType::TQ2_0 => Ok(image!(concat!($op, "_tq2_0.", $chip))),
+            _ => Err(Decline::UnsupportedFormat),
+        }
+    };
+}
+
 /// Products of few rows with a block format.
 pub(crate) fn gemv(dtype: DType) -> Result<Image, Decline> {
-    Ok(match dtype {
-        DType::Q4_0 => image!("gemv_q4_0.sm70"),
-        DType::Q5_0 => image!("gemv_q5_0.sm70"),
-        DType::Q8_0 => image!("gemv_q8_0.sm70"),
-        DType::Q4_K => image!("gemv_q4_k.sm70"),
-        DType::Q5_K => image!("gemv_q5_k.sm70"),
-        DType::Q6_K => image!("gemv_q6_k.sm70"),
-        DType::TQ2_0 => image!("gemv_tq2_0.sm70"),
-        _ => return Err(Decline::UnsupportedFormat),
-    })
+    block_image!(dtype, "gemv", "sm70")
 }
 
 /// Tiled products with a format, for the oldest devices or for those from 8.0 on.
 pub(crate) fn gemm(dtype: DType, is_sm80: bool) -> Result<Image, Decline> {
-    macro_rules! either {
-        ($name:literal) => {
-            if is_sm80 {
-                image!(concat!("gemm_", $name, ".sm80"))
-            } else {
-                image!(concat!("gemm_", $name, ".sm70"))
-            }
-        };
-    }
-    Ok(match dtype {
+    match (dtype, is_sm80) {
         // For the fallback only: tensor cores have no f32.
-        DType::F32 if !is_sm80 => image!("gemm_f32.sm70"),
-        DType::F16 => either!("f16"),
-        DType::BF16 => either!("bf16"),
-        DType::Q4_0 => either!("q4_0"),
-        DType::Q5_0 => either!("q5_0"),
-        DType::Q8_0 => either!("q8_0"),
-        DType::Q4_K => either!("q4_k"),
-        DType::Q5_K => either!("q5_k"),
-        DType::Q6_K => either!("q6_k"),
-        DType::TQ2_0 => either!("tq2_0"),
-        _ => return Err(Decline::UnsupportedFormat),
-    })
+        (DType::F32, false) => Ok(image!("gemm_f32.sm70")),
+        (DType::F16, false) => Ok(image!("gemm_f16.sm70")),
+        (DType::F16, true) => Ok(image!("gemm_f16.sm80")),
+        (DType::BF16, false) => Ok(image!("gemm_bf16.sm70")),
+        (DType::BF16, true) => Ok(image!("gemm_bf16.sm80")),
+        (block, false) => block_image!(block, "gemm", "sm70"),
+        (block, true) => block_image!(block, "gemm", "sm80"),
+    }
 }
 
 /// Products of few rows of activations in 8 bits.
 pub(crate) fn gemv_i8(dtype: DType) -> Result<Image, Decline> {
-    Ok(match dtype {
-        DType::Q4_0 => image!("gemv_i8_q4_0.sm70"),
-        DType::Q5_0 => image!("gemv_i8_q5_0.sm70"),
-        DType::Q8_0 => image!("gemv_i8_q8_0.sm70"),
-        DType::Q4_K => image!("gemv_i8_q4_k.sm70"),
-        DType::Q5_K => image!("gemv_i8_q5_k.sm70"),
-        DType::Q6_K => image!("gemv_i8_q6_k.sm70"),
-        DType::TQ2_0 => image!("gemv_i8_tq2_0.sm70"),
-        _ => return Err(Decline::UnsupportedFormat),
-    })
+    block_image!(dtype, "gemv_i8", "sm70")
 }
 
 /// Tiled products of activations in 8 bits.
 pub(crate) fn gemm_i8(dtype: DType, is_sm80: bool) -> Result<Image, Decline> {
-    macro_rules! either {
-        ($name:literal) => {
-            if is_sm80 {
-                image!(concat!("gemm_i8_", $name, ".sm80"))
-            } else {
-                image!(concat!("gemm_i8_", $name, ".sm70"))
-            }
-        };
+    if is_sm80 {
+        block_image!(dtype, "gemm_i8", "sm80")
+    } else {
+        block_image!(dtype, "gemm_i8", "sm70")
     }
-    Ok(match dtype {
-        DType::Q4_0 => either!("q4_0"),
-        DType::Q5_0 => either!("q5_0"),
-        DType::Q8_0 => either!("q8_0"),
-        DType::Q4_K => either!("q4_k"),
-        DType::Q5_K => either!("q5_k"),
-        DType::Q6_K => either!("q6_k"),
-        DType::TQ2_0 => either!("tq2_0"),
-        _ => return Err(Decline::UnsupportedFormat),
-    })
 }
 
 /// The kernels of one device.
