@@ -6,6 +6,7 @@
 pub(crate) mod gpu;
 mod record;
 mod report;
+mod table;
 
 use std::time::Instant;
 

@@ -1,21 +1,18 @@
 //! Rows as they come: a Markdown table, CSV, or JSON at the end.
 
 use super::record::Row;
+use super::table::{Format, Table};
 use crate::args::BenchArgs;
 use crate::output;
 
-const HEAD: [&str; 7] = ["model", "size", "params", "backend", "threads", "test", "t/s"];
-/// Columns have room for the usual cells, because a row is printed before the next is known.
-const WIDTHS: [usize; 7] = [16, 10, 8, 10, 7, 14, 20];
+const TABLE: Table<7> = Table {
+    head: ["model", "size", "params", "backend", "threads", "test", "t/s"],
+    widths: [16, 10, 8, 10, 7, 14, 20],
+    left: |column| matches!(column, 0 | 3),
+};
 
 const CSV_HEAD: &str = "version,model,architecture,main_type,size_bytes,parameters,backend,isa,\
     threads,test,n_prompt,n_gen,depth,tokens_per_second,stddev,median,min,max,cache_type";
-
-enum Format {
-    Table,
-    Csv,
-    Json,
-}
 
 pub(super) struct Report {
     format: Format,
@@ -24,11 +21,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(args: &BenchArgs) -> Self {
-        let format = match (args.json, args.csv) {
-            (true, _) => Format::Json,
-            (_, true) => Format::Csv,
-            _ => Format::Table,
-        };
+        let format = Format::of(args.json, args.csv);
         Self { format, rows: Vec::new() }
     }
 
@@ -46,8 +39,8 @@ impl Report {
                 output::print(&format!("{head}{}\n", csv(&row)))?;
             }
             Format::Table => {
-                let head = if first { head() } else { String::new() };
-                output::print(&format!("{head}{}", table_line(&row.cells())))?;
+                let head = if first { TABLE.head() } else { String::new() };
+                output::print(&format!("{head}{}", TABLE.line(&row.cells())))?;
             }
         }
         self.rows.push(row);
@@ -60,37 +53,6 @@ impl Report {
             Format::Csv | Format::Table => Ok(()),
         }
     }
-}
-
-fn head() -> String {
-    let rule: Vec<String> = WIDTHS
-        .iter()
-        .enumerate()
-        .map(|(at, &width)| {
-            let dashes = "-".repeat(width - 1);
-            if left(at) { format!("{dashes}-") } else { format!("{dashes}:") }
-        })
-        .collect();
-    format!("{}| {} |\n", table_line(&HEAD.map(str::to_owned)), rule.join(" | "))
-}
-
-/// Whether a column is aligned to the left.
-const fn left(column: usize) -> bool {
-    matches!(column, 0 | 3)
-}
-
-fn table_line(cells: &[String; 7]) -> String {
-    let padded: Vec<String> = cells
-        .iter()
-        .zip(WIDTHS)
-        .enumerate()
-        .map(|(at, (cell, width))| {
-            // A bar inside a cell would end it.
-            let cell = output::plain(cell).replace('|', "\\|");
-            if left(at) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        })
-        .collect();
-    format!("| {} |\n", padded.join(" | "))
 }
 
 fn csv(row: &Row) -> String {

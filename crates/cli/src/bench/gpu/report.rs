@@ -4,29 +4,29 @@ use serde_json::Value;
 
 use super::args::CommonArgs;
 use super::row::{Row, micros, quantile};
+use crate::bench::table::{Format, Table};
 use crate::output;
 
-const HEAD: [&str; 12] = [
-    "shape",
-    "gate",
-    "cpu µs",
-    "sync µs",
-    "async µs",
-    "submit µs",
-    "queue GF/s",
-    "chain µs",
-    "up",
-    "down",
-    "max abs",
-    "result",
-];
-const WIDTHS: [usize; 12] = [30, 6, 9, 9, 9, 9, 10, 9, 10, 10, 8, 6];
+const COLUMNS: usize = 12;
 
-enum Format {
-    Table,
-    Csv,
-    Json,
-}
+const TABLE: Table<COLUMNS> = Table {
+    head: [
+        "shape",
+        "gate",
+        "cpu µs",
+        "sync µs",
+        "async µs",
+        "submit µs",
+        "queue GF/s",
+        "chain µs",
+        "up",
+        "down",
+        "max abs",
+        "result",
+    ],
+    widths: [30, 6, 9, 9, 9, 9, 10, 9, 10, 10, 8, 6],
+    left: |column| column <= 1 || column + 1 == COLUMNS,
+};
 
 pub(super) struct Report {
     format: Format,
@@ -37,11 +37,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(args: &CommonArgs) -> Self {
-        let format = match (args.json, args.csv) {
-            (true, _) => Format::Json,
-            (_, true) => Format::Csv,
-            _ => Format::Table,
-        };
+        let format = Format::of(args.json, args.csv);
         Self { format, detail: args.detail, crossover: args.crossover, rows: Vec::new() }
     }
 
@@ -52,13 +48,13 @@ impl Report {
             Format::Json => {}
             Format::Csv => output::print(&csv(&row, first)?)?,
             Format::Table => {
-                let mut text = if first { head() } else { String::new() };
-                text += &line(&cells(&row));
+                let mut text = if first { TABLE.head() } else { String::new() };
+                text += &TABLE.line(&cells(&row));
                 if self.detail {
-                    text += &line(&note(&detail(&row)));
+                    text += &TABLE.line(&note(&detail(&row)));
                 }
                 if self.crossover {
-                    text += &line(&note(&crossover(&row)));
+                    text += &TABLE.line(&note(&crossover(&row)));
                 }
                 output::print(&text)?;
             }
@@ -75,38 +71,7 @@ impl Report {
     }
 }
 
-/// Whether a column is aligned to the left.
-fn left(column: usize) -> bool {
-    column <= 1 || column + 1 == HEAD.len()
-}
-
-fn head() -> String {
-    let rule: Vec<String> = WIDTHS
-        .iter()
-        .enumerate()
-        .map(|(at, &width)| {
-            let dashes = "-".repeat(width - 1);
-            if left(at) { format!("{dashes}-") } else { format!("{dashes}:") }
-        })
-        .collect();
-    format!("{}| {} |\n", line(&HEAD.map(str::to_owned)), rule.join(" | "))
-}
-
-fn line(cells: &[String; 12]) -> String {
-    let padded: Vec<String> = cells
-        .iter()
-        .zip(WIDTHS)
-        .enumerate()
-        .map(|(at, (cell, width))| {
-            // A bar inside a cell would end it.
-            let cell = output::plain(cell).replace('|', "\\|");
-            if left(at) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        })
-        .collect();
-    format!("| {} |\n", padded.join(" | "))
-}
-
-fn cells(row: &Row) -> [String; 12] {
+fn cells(row: &Row) -> [String; COLUMNS] {
     let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.1}"));
     let times = &row.times;
     [
@@ -126,7 +91,7 @@ fn cells(row: &Row) -> [String; 12] {
 }
 
 /// A line below a row: text in the first column.
-fn note(text: &str) -> [String; 12] {
+fn note(text: &str) -> [String; COLUMNS] {
     let mut cells = std::array::from_fn(|_| String::new());
     text.clone_into(&mut cells[0]);
     cells
