@@ -69,6 +69,12 @@ DEVICE const u8* weight_row(const Args& args, const Work& work, int c) {
     return args.w + work.expert * args.w_expert_bytes + col * args.w_row_bytes;
 }
 
+// A sum without the scales of its operands. The smaller one goes first: a sum is a number of moderate
+// size, which the larger one alone could take out of the range of f32 although the result is inside.
+DEVICE float unscaled(float sum, float x_scale, float w_scale) {
+    return sum * fminf(x_scale, w_scale) * fmaxf(x_scale, w_scale);
+}
+
 DEVICE Pow2 weight_pow2(const GemmArgs& args) {
     Pow2 one = {1.0f, 1.0f};
     return args.w_max ? pow2_of(*args.w_max) : one;

@@ -113,7 +113,7 @@ DEVICE void gemm(const GemmArgs& args) {
         float* row = out + (i64)(work.first + r) * args.n + work.col;
 #pragma unroll
         for (int c = lane; c < BN; c += 32)
-            if (work.col + c < args.n) row[c] = sums[r * BN + c] * x_scale * w_pow2.inverse;
+            if (work.col + c < args.n) row[c] = unscaled(sums[r * BN + c], x_scale, w_pow2.inverse);
     }
 }
 

@@ -129,8 +129,8 @@ DEVICE void gemm(const GemmArgs& args) {
 #pragma unroll
             for (int c = 0; c < 2 * NT; c++) {
                 const int n = work.col + warp_col + 8 * c + lane % 4 * 2;
-                const float y0 = acc[t][c][2 * half] * x_scale * w_pow2.inverse;
-                const float y1 = acc[t][c][2 * half + 1] * x_scale * w_pow2.inverse;
+                const float y0 = unscaled(acc[t][c][2 * half], x_scale, w_pow2.inverse);
+                const float y1 = unscaled(acc[t][c][2 * half + 1], x_scale, w_pow2.inverse);
                 if (args.n % 2 == 0) {
                     if (n < args.n) *(float2*)(row + n) = make_float2(y0, y1);
                 } else {

@@ -55,9 +55,8 @@ DEVICE void gemv(const GemvArgs& args) {
     for (int c = 0; c < COLS; c++) w_row[c] = w + min(col + c, args.n - 1) * args.w_row_bytes;
 
     float acc[ROWS][COLS] = {};
-    const int blocks = (args.k + 255) / 256;
-#pragma unroll(ROWS == 8 ? 1 : 2)
-    for (int at = 0; at < blocks; at++) {
+    // The last elements of a row may be fewer than 256: only there a lane may have none.
+    auto add = [&](int at, bool last) {
         int places[2];
         float w[COLS][8];
 #pragma unroll
@@ -66,6 +65,7 @@ DEVICE void gemv(const GemvArgs& args) {
         for (int r = 0; r < ROWS; r++) {
 #pragma unroll
             for (int run = 0; run < 2; run++) {
+                if (last && places[run] < 0) continue;
                 const float4 a = *(const float4*)(x[r] + places[run]);
 #pragma unroll
                 for (int c = 0; c < COLS; c++) {
@@ -78,7 +78,11 @@ DEVICE void gemv(const GemvArgs& args) {
                 }
             }
         }
-    }
+    };
+    const int blocks = args.k / 256;
+#pragma unroll(ROWS == 8 ? 1 : 2)
+    for (int at = 0; at < blocks; at++) add(at, false);
+    if (F::ELEMS < 256 && args.k % 256 != 0) add(blocks, true);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll

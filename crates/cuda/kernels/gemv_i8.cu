@@ -39,9 +39,8 @@ DEVICE void gemv(const GemvI8Args& args) {
     for (int c = 0; c < COLS; c++) w_row[c] = w + min(col + c, args.n - 1) * args.w_row_bytes;
 
     float acc[ROWS][COLS] = {};
-    const int blocks = (args.k + 255) / 256;
-#pragma unroll(ROWS == 8 ? 1 : 2)
-    for (int at = 0; at < blocks; at++) {
+    // The last elements of a row may be fewer than 256: only there a lane may have none.
+    auto add = [&](int at, bool last) {
         Lane o[COLS];
 #pragma unroll
         for (int c = 0; c < COLS; c++) load_lane<F>(o[c], w_row[c], at, lane, args.k);
@@ -50,6 +49,7 @@ DEVICE void gemv(const GemvI8Args& args) {
 #pragma unroll
             for (int run = 0; run < 2; run++) {
                 const int place = o[0].at[run];
+                if (last && place < 0) continue;
                 const u32 x = args.x[(row[r] * args.x_stride + place) / 4];
                 const float d = args.x_scale[(row[r] * args.x_stride + place) / 32].x;
 #pragma unroll
@@ -61,7 +61,11 @@ DEVICE void gemv(const GemvI8Args& args) {
                 }
             }
         }
-    }
+    };
+    const int blocks = args.k / 256;
+#pragma unroll(ROWS == 8 ? 1 : 2)
+    for (int at = 0; at < blocks; at++) add(at, false);
+    if (F::ELEMS < 256 && args.k % 256 != 0) add(blocks, true);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll

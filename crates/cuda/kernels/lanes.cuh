@@ -5,7 +5,8 @@
 
 #include "dequant.cuh"
 
-// Elements `at[run]` to `at[run] + 3` of a row, as unsigned bytes and their factors.
+// Elements `at[run]` to `at[run] + 3` of a row, as unsigned bytes and their factors. `at[run]` is negative
+// where the row has ended: such elements are not to be multiplied, for nothing times an infinity is NaN.
 struct Lane {
     u32 q[2];
     Factors f[2];
@@ -68,15 +69,13 @@ DEVICE void load_lane<Q6_K>(Lane& o, const u8* row, int at, int lane, int) {
     }
 }
 
-// Block `index` of 32 elements if the row has it. If not, the first one, with a factor of 0: its quants
-// are finite whatever its scale is.
+// Block `index` of 32 elements if the row has it. If not, some block, and `index` is negative.
 template <class F>
 DEVICE const u8* block_of_32(const u8* row, int& index, int k, float& d) {
     const bool inside = 32 * index < k;
-    index = inside ? index : 0;
-    const u8* block = row + (i64)index * F::BYTES;
-    const float stored = load_f16(block);
-    d = inside ? stored : 0.0f;
+    const u8* block = row + (inside ? (i64)index * F::BYTES : 0);
+    index = inside ? index : -1;
+    d = load_f16(block);
     return block;
 }
 

@@ -166,9 +166,9 @@ fn nothing_left(pool: &Pool) -> Check {
 fn result_arrives(provider: &Arc<dyn Provider>, pool: &Pool, probe: Probe) -> Check {
     let (constant, x) = (probe.constant(), filled(pool, &integers(1))?);
     let out = offload(&**provider, pool, &probe.call(&x, &constant)?)?;
-    let deadline = std::time::Instant::now() + super::PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while !out.is_ready() {
-        ensure(std::time::Instant::now() < deadline, || "it never became ready".to_owned())?;
+        ensure(Instant::now() < deadline, || "it never became ready".to_owned())?;
         std::thread::yield_now();
     }
     out.wait()?;
