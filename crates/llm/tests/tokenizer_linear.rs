@@ -3,7 +3,7 @@
 //!
 //! A step that is quadratic makes the ratio 64. Linear work, the logarithm of the queue (20 steps
 //! for 17) and caches that the longer text no longer fits make it 8 to 15. The limit lies in the
-//! middle, `8 * sqrt(8)`. On Linux the time is that of the thread, not of the clock: a long run
+//! middle, `8 * sqrt(8)`. The time is that of the thread, not of the clock, where the system tells it: a long run
 //! shares its core with other processes where a short one gets it whole. What other processes do
 //! to the caches can only slow down a run, so a time is the least of those so far, and a text is
 //! only at fault if the ratio is too large after eight runs of each.
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use fucina_gguf::File;
 use fucina_llm::tokenizer::{Algorithm, Bos, Special, TokenType, Tokenizer, Vocab};
-use fucina_testkit::golden_path;
+use fucina_testkit::{golden_path, thread_time};
 
 const LIMIT: f64 = 22.6;
 /// The shorter text, at least.
@@ -55,24 +55,12 @@ fn pieces() -> Tokenizer {
     Tokenizer::new(&vocab).unwrap().0
 }
 
-/// Time that this thread had a core, as far as the system tells.
-fn now(start: Instant) -> Duration {
-    // The system brings the number up to date when the thread gives way.
-    std::thread::yield_now();
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanos = text.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    let nanos = nanos.filter(|&nanos| nanos > 0);
-    nanos.map_or_else(|| start.elapsed(), Duration::from_nanos)
-}
-
 fn time(tokenizer: &Tokenizer, text: &str) -> Duration {
-    let start = Instant::now();
-    let before = now(start);
+    let (start, before) = (Instant::now(), thread_time());
     let ids = tokenizer.encode(text, Special::Parse, Bos::Never).unwrap();
-    let taken = now(start).saturating_sub(before);
+    let taken = thread_time().zip(before).map(|(after, before)| after - before);
     assert!(!ids.is_empty());
-    // For a thread of real-time priority the system counts in ticks, and may have counted none.
-    if taken.is_zero() { start.elapsed() } else { taken }
+    taken.unwrap_or_else(|| start.elapsed())
 }
 
 /// The ratio of the least times. More attempts are made until it is good.
