@@ -165,6 +165,12 @@ impl Runtime {
         self.0.team.threads()
     }
 
+    /// Changes the number of threads, the calling one included, for the heavy ops to come. At
+    /// least one and at most 1024 take part.
+    pub fn set_threads(&self, threads: usize) {
+        self.0.team.set_threads(threads);
+    }
+
     /// The instruction set of the CPU kernels.
     pub fn isa(&self) -> Isa {
         self.0.isa

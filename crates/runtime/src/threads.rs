@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use crate::cores::cpu_time_covers;
 use crate::sync::Ordering::SeqCst;
 use crate::sync::{
     Arc, AtomicBool, AtomicU64, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, MutexGuard,
@@ -26,6 +27,9 @@ use crate::sync::{
 /// between its regions; a longer spin takes cycles from other processes.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// Most threads of a team. `state` counts them in 15 bits.
+const MAX_THREADS: usize = 1024;
+
 /// `state` holds the generation above these bits, then the open bit, then the joined workers.
 const JOINED_MASK: u64 = 0x7fff;
 const OPEN: u64 = 0x8000;
@@ -34,10 +38,11 @@ const GENERATION: u64 = 0x1_0000;
 /// A persistent team of worker threads. See the module.
 pub struct Team {
     shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
-    /// One region at a time. A second caller runs its region alone instead of waiting.
-    region: Mutex<()>,
-    spin: Duration,
+    /// The workers, held by whoever has a region open: one at a time. A second caller runs its
+    /// region alone instead of waiting.
+    workers: Mutex<Vec<JoinHandle<()>>>,
+    /// Workers that the next region should have.
+    wanted: AtomicUsize,
 }
 
 struct Shared {
@@ -45,7 +50,10 @@ struct Shared {
     cursor: AtomicUsize,
     job: UnsafeCell<Job>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    stop: AtomicBool,
+    /// A worker with this number or a higher one ends.
+    keep: AtomicUsize,
+    /// Nanoseconds for which a thread looks before it parks.
+    spin: AtomicU64,
     /// Parked workers.
     sleepers: AtomicUsize,
     sleep_lock: Mutex<()>,
@@ -63,7 +71,7 @@ struct Job {
     tasks: usize,
 }
 
-// SAFETY: `job` is written only by the thread that holds `Team::region`, while the region is
+// SAFETY: `job` is written only by the thread that holds `Team::workers`, while the region is
 // closed and no worker is joined; it is read only by joined workers. Joining is an acquire of the
 // opening store. All other fields are `Send + Sync`.
 unsafe impl Send for Shared {}
@@ -81,18 +89,17 @@ impl std::fmt::Debug for Team {
 }
 
 impl Team {
-    /// Starts a team of `threads` threads, the caller of a region included. Zero counts as one. A
-    /// worker that the system refuses to start is left out: the team is then smaller.
+    /// Starts a team of `threads` threads, the caller of a region included. Zero counts as one,
+    /// and more than 1024 as 1024. A worker that the system refuses to start is left out: the team
+    /// is then smaller.
     pub fn new(threads: usize) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // More threads than cores: a spinning worker would hold up a working one.
-        let spin = if threads > cores || cfg!(loom) { Duration::ZERO } else { SPIN };
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             cursor: AtomicUsize::new(0),
             job: UnsafeCell::new(Job { run: &|_| (), tasks: 0 }),
             panic: Mutex::new(None),
-            stop: AtomicBool::new(false),
+            keep: AtomicUsize::new(0),
+            spin: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
             sleep_lock: Mutex::new(()),
             wake: Condvar::new(),
@@ -100,19 +107,56 @@ impl Team {
             done_lock: Mutex::new(()),
             done: Condvar::new(),
         });
-        let workers = (1..threads.clamp(1, 1024))
-            .map_while(|index| {
-                let shared = Arc::clone(&shared);
-                let name = format!("fucina-{index}");
-                Builder::new().name(name).spawn(move || shared.work(spin)).ok()
-            })
-            .collect();
-        Self { shared, workers, region: Mutex::new(()), spin }
+        let (workers, wanted) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+        let team = Self { shared, workers, wanted };
+        team.set_threads(threads);
+        team.resize(&mut lock(&team.workers));
+        team
     }
 
     /// Number of threads that can take part in a region, the caller included.
     pub fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.wanted.load(SeqCst) + 1
+    }
+
+    /// Changes the number of threads, with the limits of [`new`](Self::new), from the next region
+    /// on. Returns at once; a region that is open keeps its threads.
+    pub fn set_threads(&self, threads: usize) {
+        self.wanted.store(threads.clamp(1, MAX_THREADS) - 1, SeqCst);
+    }
+
+    /// Ends or starts workers until there are as many as wanted. No region is open.
+    fn resize(&self, workers: &mut Vec<JoinHandle<()>>) {
+        let wanted = self.wanted.load(SeqCst);
+        if workers.len() == wanted {
+            return;
+        }
+        // More threads than cores: a spinning worker would hold up a working one.
+        let may_spin = cpu_time_covers(wanted + 1) && !cfg!(loom);
+        let spin = if may_spin { SPIN } else { Duration::ZERO };
+        self.shared.spin.store(u64::try_from(spin.as_nanos()).unwrap_or(0), SeqCst);
+        self.shared.keep.store(wanted, SeqCst);
+        if workers.len() > wanted {
+            self.shared.wake_sleepers();
+            for worker in workers.drain(wanted..) {
+                // A worker catches the panics of its tasks, so it ends normally.
+                let _ = worker.join();
+            }
+        }
+        for index in workers.len()..wanted {
+            let shared = Arc::clone(&self.shared);
+            let builder = Builder::new().name(format!("fucina-{}", index + 1));
+            match builder.spawn(move || shared.work(index)) {
+                Ok(worker) => workers.push(worker),
+                Err(_) => {
+                    // Fewer threads compute the same. Unless somebody has changed the number again,
+                    // the refusal is not asked for at every region.
+                    let have = workers.len();
+                    let _ = self.wanted.compare_exchange(wanted, have, SeqCst, SeqCst);
+                    break;
+                }
+            }
+        }
     }
 
     /// Runs `task(0)`, …, `task(tasks - 1)`, in any order, on the team and the calling thread.
@@ -125,14 +169,19 @@ impl Team {
     pub fn run(&self, tasks: usize, task: impl Fn(usize) + Sync) {
         // Each thread may move the cursor once past the end; it must not wrap.
         assert!(isize::try_from(tasks).is_ok(), "{tasks} tasks are too many");
-        let region = match self.region.try_lock() {
-            Ok(region) => Some(region),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+        let alone = |task| (0..tasks).for_each(task);
+        if tasks < 2 {
+            return alone(task);
+        }
+        let mut workers = match self.workers.try_lock() {
+            Ok(workers) => workers,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return alone(task),
         };
-        if tasks < 2 || self.workers.is_empty() || region.is_none() {
-            (0..tasks).for_each(task);
-            return;
+        self.resize(&mut workers);
+        if workers.is_empty() {
+            drop(workers);
+            return alone(task);
         }
         let task: &(dyn Fn(usize) + Sync) = &task;
         let shared = &*self.shared;
@@ -141,9 +190,9 @@ impl Team {
         if own.is_err() {
             shared.cursor.store(tasks, SeqCst);
         }
-        shared.close(self.spin);
+        shared.close();
         let theirs = lock(&shared.panic).take();
-        drop(region);
+        drop(workers);
         if let Some(payload) = own.err().or(theirs) {
             resume_unwind(payload);
         }
@@ -256,12 +305,8 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        self.shared.stop.store(true, SeqCst);
-        self.shared.wake_sleepers();
-        for worker in self.workers.drain(..) {
-            // A worker catches the panics of its tasks, so it ends normally.
-            let _ = worker.join();
-        }
+        self.set_threads(1);
+        self.resize(&mut lock(&self.workers));
     }
 }
 
@@ -298,7 +343,7 @@ impl<T> TileMut<'_, T> {
 }
 
 impl Shared {
-    /// Publishes a region. The caller holds `Team::region` and the state is closed and empty.
+    /// Publishes a region. The caller holds `Team::workers` and the state is closed and empty.
     fn open(&self, task: &(dyn Fn(usize) + Sync), tasks: usize) {
         let run: *const (dyn Fn(usize) + Sync + '_) = task;
         // SAFETY: only the lifetime changes. See the invariant of the module.
@@ -308,7 +353,7 @@ impl Shared {
                 run,
             )
         };
-        // SAFETY: no worker is joined, so nobody reads `job`; `region` excludes other writers.
+        // SAFETY: no worker is joined, so nobody reads `job`; the lock excludes other writers.
         self.job.with_mut(|job| unsafe { *job = Job { run, tasks } });
         self.cursor.store(0, SeqCst);
         self.state.fetch_add(GENERATION + OPEN, SeqCst);
@@ -327,10 +372,10 @@ impl Shared {
     }
 
     /// Closes the region and waits for the workers that joined it.
-    fn close(&self, spin: Duration) {
+    fn close(&self) {
         self.state.fetch_and(!OPEN, SeqCst);
         let empty = || self.state.load(SeqCst) & JOINED_MASK == 0;
-        if spin_until(spin, empty) {
+        if spin_until(self.spin(), empty) {
             return;
         }
         let mut guard = lock(&self.done_lock);
@@ -376,15 +421,20 @@ impl Shared {
         }
     }
 
-    /// The life of a worker.
-    fn work(&self, spin: Duration) {
+    fn spin(&self) -> Duration {
+        Duration::from_nanos(self.spin.load(SeqCst))
+    }
+
+    /// The life of worker `index`.
+    fn work(&self, index: usize) {
         let mut seen = 0;
-        while !self.stop.load(SeqCst) {
+        let ends = || index >= self.keep.load(SeqCst);
+        while !ends() {
             let news = || {
                 let state = self.state.load(SeqCst);
-                (state & OPEN != 0 && state & !(GENERATION - 1) != seen) || self.stop.load(SeqCst)
+                (state & OPEN != 0 && state & !(GENERATION - 1) != seen) || ends()
             };
-            if !spin_until(spin, news) {
+            if !spin_until(self.spin(), news) {
                 self.sleep_until(news);
             }
             if !self.join() {

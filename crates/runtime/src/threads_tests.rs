@@ -163,3 +163,60 @@ fn payloads_that_panic_when_dropped_do_not_hang_the_team() {
 fn a_region_of_more_tasks_than_the_cursor_counts_is_refused() {
     Team::new(2).run(usize::MAX, |_| ());
 }
+
+#[test]
+fn the_number_of_threads_may_change_between_regions() {
+    let team = Team::new(2);
+    for threads in [1, 4, 2, 8, 1, 3, 0, 2] {
+        team.set_threads(threads);
+        let threads = threads.max(1);
+        assert_eq!(team.threads(), threads);
+        // Every thread has a task, and waits for the others: as many threads as that are there.
+        let barrier = std::sync::Barrier::new(threads);
+        for _ in 0..3 {
+            team.run(threads, |_| {
+                barrier.wait();
+            });
+        }
+        let names = Mutex::new(std::collections::HashSet::new());
+        team.run(100, |_| {
+            lock(&names).insert(std::thread::current().id());
+        });
+        assert!(lock(&names).len() <= threads);
+    }
+}
+
+/// From inside a task too: the change waits for the next region, not for this one.
+#[test]
+fn a_change_of_the_number_never_waits() {
+    let team = Team::new(3);
+    for round in 0..20 {
+        team.run(4, |task| team.set_threads(1 + (round + task) % 4));
+        assert!((1..=4).contains(&team.threads()));
+    }
+    std::thread::scope(|scope| {
+        for first in 0..3 {
+            let team = &team;
+            scope.spawn(move || {
+                for round in 0..50 {
+                    team.set_threads(1 + (first + round) % 4);
+                    let sum = AtomicUsize::new(0);
+                    team.run(10, |index| {
+                        sum.fetch_add(index, SeqCst);
+                    });
+                    assert_eq!(sum.load(SeqCst), 45);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn no_team_has_more_than_the_most_threads() {
+    let team = Team::new(1);
+    team.set_threads(usize::MAX);
+    assert_eq!(team.threads(), MAX_THREADS);
+    team.set_threads(2);
+    team.run(4, |_| ());
+    assert_eq!(team.threads(), 2);
+}

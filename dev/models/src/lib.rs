@@ -4,6 +4,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p fucina-models --release`, or `cargo xtask loom`.
 #![cfg(loom)]
 
+#[path = "../../../crates/runtime/src/cores.rs"]
+pub mod cores;
 #[path = "../../../crates/runtime/src/sync.rs"]
 pub mod sync;
 #[path = "../../../crates/runtime/src/threads.rs"]
@@ -47,6 +49,22 @@ mod loom_models {
                 chunk[0] = u32::try_from(at).unwrap() + 1
             });
             assert_eq!(data, [1, 2]);
+        });
+    }
+
+    /// The number of threads may change between regions, up and down.
+    #[test]
+    fn loom_a_team_that_changes_its_size_runs_every_task_once() {
+        model(2, || {
+            let team = Team::new(2);
+            for threads in [2, 1, 2] {
+                team.set_threads(threads);
+                let count = AtomicUsize::new(0);
+                team.run(2, |_| {
+                    count.fetch_add(1, Relaxed);
+                });
+                assert_eq!(count.load(Relaxed), 2);
+            }
         });
     }
 
