@@ -14,6 +14,9 @@ use fucina_runtime::Team;
 /// Regions in a round.
 const REGIONS: u32 = 200;
 
+/// What a region runs for each index.
+type Task<'a> = &'a (dyn Fn(usize) + Sync);
+
 struct Case {
     name: &'static str,
     tasks_per_thread: usize,
@@ -59,7 +62,7 @@ fn round(
     case: &Case,
     threads: usize,
     quick: bool,
-    region: &dyn Fn(usize, &(dyn Fn(usize) + Sync)),
+    region: &dyn Fn(usize, Task<'_>),
     times: &mut Vec<f64>,
 ) {
     let long = case.pause >= Duration::from_millis(1);
@@ -75,7 +78,7 @@ fn round(
     }
 }
 
-fn started(threads: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+fn started(threads: usize, tasks: usize, task: Task<'_>) {
     std::thread::scope(|scope| {
         for thread in 1..threads {
             scope.spawn(move || (thread..tasks).step_by(threads).for_each(task));
@@ -102,7 +105,7 @@ fn main() {
             println!("rayon has no pool of {threads} threads");
             continue;
         };
-        let rayon = |tasks: usize, task: &(dyn Fn(usize) + Sync)| {
+        let rayon = |tasks: usize, task: Task<'_>| {
             use rayon::prelude::*;
             pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(task));
         };
