@@ -146,8 +146,10 @@ fn store_sub<F: Packed>(sub: &mut [u8], c: usize, (scale, min): (i8, u8)) {
 
 /// Stores 32 consecutive quants of column `c`. See the module [`quant`](super) for the planes.
 fn store_quads<F: Packed>(planes: &mut [u8], c: usize, quants: &[u8; 32]) {
-    let quads: [u32; 8] =
-        std::array::from_fn(|j| u32::from_le_bytes([0, 1, 2, 3].map(|i| quants[4 * j + i])));
+    let mut quads = [0u32; 8];
+    for (quad, bytes) in quads.iter_mut().zip(quants.as_chunks().0) {
+        *quad = u32::from_le_bytes(*bytes);
+    }
     let mut store = |plane: usize, quad: u32| {
         planes[64 * plane + 4 * c..][..4].copy_from_slice(&quad.to_le_bytes());
     };
