@@ -90,6 +90,7 @@ impl DynTensor {
         let Some(len_bytes) = layout.total_bytes().checked_mul(matrices) else { return Ok(()) };
         let rt = self.runtime().clone();
         let mut panels = rt.pool().take(len_bytes)?;
+        panels.prefer_large_pages();
         let raw = self.bytes(op)?;
         let row_bytes = layout.row_bytes();
         // Where the rows of a panel are among all bytes. The last panel of a matrix has fewer.

@@ -270,3 +270,21 @@ fn r19_a_read_with_nothing_pending_takes_no_lock() {
     let x = storage(&pool, &[1.0; 4]);
     x.with_locked_record(|| assert_eq!(values(&x), [1.0; 4]));
 }
+
+/// Advice about pages changes no byte, of whatever the storage is made of.
+#[test]
+fn large_pages_leave_the_bytes_alone() {
+    let pool = Pool::default();
+    for len in [0, 1, 4096, (2 << 20) - 1, 5 << 20] {
+        let mut storage = pool.take(len).unwrap();
+        let pattern = |at: usize| (at % 251).to_le_bytes()[0];
+        (0..len).zip(storage.host_mut().unwrap()).for_each(|(at, byte)| *byte = pattern(at));
+        storage.prefer_large_pages();
+        assert!(storage.host().unwrap().iter().enumerate().all(|(at, &byte)| byte == pattern(at)));
+        storage.host_mut().unwrap().fill(7);
+        assert!(storage.host().unwrap().iter().all(|&byte| byte == 7), "{len}");
+    }
+    let lent = Storage::from_bytes(Bytes::from(vec![3; 5 << 20]));
+    lent.prefer_large_pages();
+    assert!(lent.host().unwrap().iter().all(|&byte| byte == 3));
+}
