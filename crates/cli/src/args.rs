@@ -11,6 +11,7 @@ use crate::bench::gpu::args::GpuBench;
 use crate::cache::CacheArgs;
 use crate::chat::args::{ChatArgs, TurnArgs};
 use crate::exit::{Exit, Failure};
+use crate::load::LoadArgs;
 use crate::models::{list::ListArgs, pull::PullArgs, rm::RmArgs};
 use crate::output;
 use crate::perplexity::PerplexityArgs;
@@ -89,6 +90,8 @@ pub(crate) struct RunArgs {
     pub(crate) ctx: Option<usize>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) prompt_cache: PromptCacheArgs,
     /// Threads [default: `FUCINA_THREADS`, or all CPUs that the process may use]
@@ -194,6 +197,8 @@ pub(crate) struct BenchArgs {
     pub(crate) depth: Vec<usize>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
     /// Write JSON with every sample instead of a table
     #[arg(long, conflicts_with = "csv")]
     pub(crate) json: bool,
@@ -225,6 +230,8 @@ pub(crate) struct InspectArgs {
     /// 3 if there are any
     #[arg(long)]
     pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
     /// Write one JSON object
     #[arg(long)]
     pub(crate) json: bool,

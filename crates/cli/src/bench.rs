@@ -15,7 +15,6 @@ use fucina::llm::{Model, Session};
 use crate::args::BenchArgs;
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
-use crate::run::load;
 use crate::source::{self, Source};
 use crate::trace::{self, Tracing};
 use record::Row;
@@ -67,7 +66,7 @@ fn go(args: &BenchArgs, tracing: &Tracing) -> anyhow::Result<Exit> {
     let mut report = Report::new(args);
     for threads in threads {
         let rt = source::traced(threads, tracing)?;
-        let model = load(&rt, &source, args.quiet || report.has_rows())?;
+        let model = args.load.model(&rt, &source, args.quiet || report.has_rows())?;
         let plan = plan(args, model.info().context)?;
         for (depth, tests) in plan {
             for test in tests {
@@ -176,6 +175,7 @@ mod tests {
             threads: Vec::new(),
             depth: vec![0],
             cache: CacheArgs::default(),
+            load: Default::default(),
             json: false,
             csv: false,
             quiet: true,

@@ -46,7 +46,7 @@ fn go(args: &ChatArgs, tracing: &Tracing) -> anyhow::Result<Exit> {
     let source = Source::of(args.model.as_deref())?;
     check_source(&source, &args.turn)?;
     let rt = source::traced(args.threads, tracing)?;
-    let model = run::load(&rt, &source, args.quiet)?;
+    let model = args.load.model(&rt, &source, args.quiet)?;
     let chat = start(model.session(&args.cache.options(args.ctx))?, &args.turn)?;
     let interactive = terminal::is_interactive();
     let view = View::new(args, interactive);

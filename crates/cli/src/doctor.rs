@@ -145,6 +145,7 @@ impl Report {
             ("system", format!("{} {}", machine.os, machine.arch)),
             ("CPU", machine.cpu.clone()),
             ("features", machine.features.join(" ")),
+            ("free memory", machine.free_memory_bytes.map_or("unknown".to_owned(), bytes)),
             ("CPUs", format!("{} online, affinity {}, {quota}", machine.online, machine.affinity)),
             ("threads", format!("{}: {}", self.threads, self.threads_why)),
             ("ISA", format!("{}: {}", self.isa, self.isa_why)),
@@ -190,7 +191,7 @@ impl Kernel {
         let packed = packed_bytes(dtype, rows, cols);
         Self {
             format: dtype.name(),
-            kernel: cpu_kernel(dtype, isa),
+            kernel: cpu_kernel(dtype, isa, packed.is_some()),
             packed_bits: packed.map(|bytes| 8.0 * bytes as f64 / (rows * cols) as f64),
         }
     }

@@ -7,7 +7,8 @@ mod kernel;
 mod report;
 
 use fucina::gguf::File;
-use fucina::{Config, Isa, llm};
+use fucina::llm::{self, Pack, PackPlan};
+use fucina::{Config, Isa, free_memory_bytes};
 use serde::Serialize;
 
 use crate::args::InspectArgs;
@@ -33,6 +34,8 @@ struct Report {
     supported: bool,
     parameters: u64,
     memory: Memory,
+    /// Matrices that there is no memory to pack.
+    not_packed: usize,
     /// What keys and values take.
     cache_per_token: Vec<PerToken>,
     types: Vec<TypeSum>,
@@ -94,7 +97,7 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let source = Source::of(args.model.as_deref())?;
     let isa = source::isa(&Config::from_env()?)?;
     let file = source.open()?;
-    let mut report = Report::new(&source, &file, isa);
+    let mut report = Report::new(&source, &file, isa, args.load.pack);
     if args.check {
         report.check(&file, args.quiet)?;
     }
@@ -116,11 +119,12 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
 }
 
 impl Report {
-    fn new(source: &Source, file: &File, isa: Isa) -> Self {
+    fn new(source: &Source, file: &File, isa: Isa, pack: Pack) -> Self {
+        let packed = PackPlan::new(file, pack, free_memory_bytes());
         let architecture = file.metadata().str("general.architecture").ok();
         let supported = architecture.is_some_and(|name| llm::architectures().any(|a| a == name));
         let plans: Vec<_> =
-            file.tensors().iter().map(|info| kernel::plan(info, file, isa)).collect();
+            file.tensors().iter().map(|info| kernel::plan(info, file, &packed, isa)).collect();
         let memory = plans.iter().fold(Memory::default(), |sum, plan| Memory {
             in_file: sum.in_file + plan.memory.in_file,
             packed: sum.packed + plan.memory.packed,
@@ -153,6 +157,7 @@ impl Report {
             supported,
             parameters: file.tensors().iter().map(|info| info.len_elems() as u64).sum(),
             memory,
+            not_packed: packed.left_out(),
             cache_per_token: cache::per_token(file),
             types: type_sums(file),
             isa: isa.name(),

@@ -12,6 +12,7 @@ mod chat;
 mod doctor;
 mod exit;
 mod inspect;
+mod load;
 mod models;
 mod output;
 mod perplexity;

@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use crate::args::threads;
 use crate::exit::{Exit, Failure};
+use crate::load::LoadArgs;
 use crate::output;
 use crate::progress::Progress;
-use crate::run::load;
 use crate::signals;
 use crate::source::{self, Source};
 use crate::tokenize::model_and_text;
@@ -56,6 +56,8 @@ pub(crate) struct PerplexityArgs {
     /// Most chunks to score [default: the whole text]
     #[arg(long, value_name = "N", value_parser = chunks)]
     chunks: Option<usize>,
+    #[command(flatten)]
+    load: LoadArgs,
     /// Threads [default: `FUCINA_THREADS`, or all CPUs that the process may use]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
@@ -147,7 +149,7 @@ impl Job {
         source: Source,
         text: &str,
     ) -> anyhow::Result<Self> {
-        let model = load(rt, &source, args.quiet)?;
+        let model = args.load.model(rt, &source, args.quiet)?;
         let encode = |model: &Model| model.tokenizer().encode(text, Special::Plain, Bos::Auto);
         let ids = encode(&model)?;
         let limit = model.info().context;
@@ -155,7 +157,7 @@ impl Job {
         let mut other = None;
         if let Some(path) = &args.against {
             let source = Source::named(path)?;
-            let second = load(rt, &source, args.quiet)?;
+            let second = args.load.model(rt, &source, args.quiet)?;
             if encode(&second)? != ids {
                 let message = "the two models make other tokens of the text, so their predictions \
                                cannot be compared";

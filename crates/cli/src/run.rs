@@ -49,7 +49,7 @@ fn go(args: &RunArgs, start: Instant, tracing: &Tracing) -> anyhow::Result<Exit>
     }
     let prompt = read_text(prompt, "prompt")?;
     let rt = source::traced(args.threads, tracing)?;
-    let model = load(&rt, &source, args.quiet)?;
+    let model = args.load.model(&rt, &source, args.quiet)?;
     let ids = encode(args, &model, &prompt)?;
     let max_tokens = args.max_tokens.or(source.is_embedded().then_some(EMBEDDED_TOKENS));
     let options =
@@ -69,27 +69,6 @@ fn go(args: &RunArgs, start: Instant, tracing: &Tracing) -> anyhow::Result<Exit>
     }
     trace::report(&rt);
     Ok(if generated.stop == llm::Stop::Cancelled { Exit::Interrupted } else { Exit::Ok })
-}
-
-/// Loads a model, with a progress bar, and says what is odd about it.
-pub(crate) fn load(rt: &fucina::Runtime, source: &Source, quiet: bool) -> anyhow::Result<Model> {
-    let file = source.open()?;
-    let progress = Progress::new("loading", true, quiet);
-    let model = Model::load(rt, &file, &|done, total| progress.set(done, total))?;
-    progress.finish();
-    if !quiet {
-        for warning in &model.info().tokenizer_warnings {
-            output::warning(&warning.to_string());
-        }
-        if let [first, ..] = &*model.info().unused_tensors {
-            let count = model.info().unused_tensors.len();
-            let count = output::plural(count, "tensor");
-            output::warning(&format!(
-                "the model does not use {count} of its file, first `{first}`"
-            ));
-        }
-    }
-    Ok(model)
 }
 
 /// The model and the prompt of the arguments.

@@ -170,3 +170,22 @@ fn an_unknown_type_and_an_unknown_architecture_are_shown() {
     assert!(row.contains("unknown (250)") && row.contains("not supported"), "{row}");
     assert!(done.stdout.contains("mamba9, not supported by `fucina run`"), "{}", done.stdout);
 }
+
+/// What `inspect` says of a choice is what `run` does with it.
+#[test]
+fn weights_that_are_not_packed_stay_in_the_file() {
+    let all = call(&["inspect", "--json"]).ok().json();
+    let none = call(&["inspect", "--json", "--pack", "never"]).ok().json();
+    assert_eq!(none["memory"]["packed"], 0);
+    assert!(none["memory"]["in_file"].as_u64().unwrap() > 3_500_000);
+    assert!(all["memory"]["packed"].as_u64().unwrap() > 3_500_000);
+    assert_eq!(all["not_packed"], 0);
+    let run = |pack: &str| {
+        call(&["run", "It is a truth", "--greedy", "-n", "8", "--pack", pack, "-q"]).ok().stdout
+    };
+    let text = run("always");
+    assert_eq!(text, run("auto"));
+    assert!(run("never").starts_with("It is a truth") && text.len() > 20, "{text}");
+    let done = call(&["inspect", "--pack", "sometimes"]);
+    assert!(done.stderr.contains("auto, never, always"), "{}", done.stderr);
+}

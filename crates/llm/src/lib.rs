@@ -13,6 +13,7 @@ mod generate;
 mod loader;
 mod model;
 mod models;
+mod pack;
 mod perplexity;
 pub mod sampler;
 mod saved;
@@ -22,7 +23,10 @@ pub mod tokenizer;
 pub use error::{Error, Result, Stage};
 pub use generate::{Event, GenerateOptions, Generated, Stop, generate};
 pub use loader::Memory;
-pub use model::{DEFAULT_CONTEXT, Model, ModelInfo, Session, SessionOptions, architectures};
+pub use model::{
+    DEFAULT_CONTEXT, LoadOptions, Model, ModelInfo, Session, SessionOptions, architectures,
+};
+pub use pack::{Pack, PackPlan, is_table};
 pub use perplexity::{Against, Mean, Perplexity, PerplexityOptions, perplexity};
 pub use saved::SavedError;
 pub use stop::{StopError, StopMatcher, StopStrings};

@@ -8,6 +8,7 @@ use fucina_runtime::{Axis, DType, DynTensor, Runtime, Tensor};
 
 use crate::error::{Error, Result};
 use crate::models::blocks::Linear;
+use crate::pack::PackPlan;
 
 /// Reads the tensors of one file. Remembers which were used.
 pub(crate) struct Loader<'a> {
@@ -17,6 +18,7 @@ pub(crate) struct Loader<'a> {
     used: RefCell<HashSet<&'a str>>,
     done_bytes: Cell<u64>,
     progress: &'a dyn Fn(u64, u64),
+    plan: PackPlan,
     memory: Cell<Memory>,
 }
 
@@ -36,6 +38,7 @@ impl<'a> Loader<'a> {
         rt: &'a Runtime,
         file: &'a File,
         arch: &'a str,
+        plan: PackPlan,
         progress: &'a dyn Fn(u64, u64),
     ) -> Self {
         Self {
@@ -45,6 +48,7 @@ impl<'a> Loader<'a> {
             used: RefCell::default(),
             done_bytes: Cell::new(0),
             progress,
+            plan,
             memory: Cell::default(),
         }
     }
@@ -142,7 +146,7 @@ impl<'a> Loader<'a> {
         Ok(Tensor::from_dyn(vector)?)
     }
 
-    /// A matrix of any type, packed for products if its type has packed kernels.
+    /// A matrix of any type, packed for products if the plan says so.
     pub(crate) fn matrix<N: Axis, K: Axis>(
         &self,
         name: &str,
@@ -163,8 +167,10 @@ impl<'a> Loader<'a> {
     fn packed(&self, name: &str, shape: &[usize]) -> Result<DynTensor> {
         let info = self.info(name, shape)?;
         let mut matrix = self.read(info, shape)?;
-        // The packed form serves from now on; the file's pages need not stay in memory too.
-        matrix.pack_in_windows(|len_bytes| self.file.release(info, len_bytes))?;
+        if self.plan.packed_bytes(name).is_some() {
+            // The packed form serves from now on; the file's pages need not stay in memory too.
+            matrix.pack_in_windows(|len_bytes| self.file.release(info, len_bytes))?;
+        }
         self.account(|memory| match matrix.packed_bytes() {
             0 => memory.in_file += info.len_bytes() as u64,
             packed => memory.packed += packed as u64,

@@ -1,13 +1,14 @@
 //! A loaded model, and sessions that run it.
 
 use fucina_gguf::File;
-use fucina_runtime::{CacheType, KvCache, KvShape, Runtime, Tensor};
+use fucina_runtime::{CacheType, KvCache, KvShape, Runtime, Tensor, free_memory_bytes};
 
 use crate::chat::{self, ChatTemplate, SpecialTexts};
 use crate::error::{Error, Result, Stage};
 use crate::loader::{Loader, Memory};
 use crate::models::blocks::{Sizes, Token, Vocab};
 use crate::models::{self, Decoder, Pass};
+use crate::pack::{Pack, PackPlan};
 use crate::saved;
 use crate::tokenizer::{Tokenizer, Warning as TokenizerWarning};
 
@@ -61,6 +62,9 @@ pub struct ModelInfo {
     pub main_type: &'static str,
     /// Where the weights are.
     pub memory: Memory,
+    /// Matrices that [`Pack::Auto`](crate::Pack::Auto) left in the file for want of free memory.
+    /// Their products are slow.
+    pub not_packed: usize,
     /// Tokens that the model was made for.
     pub context: usize,
     /// Tokens of the vocabulary.
@@ -78,13 +82,28 @@ impl std::fmt::Debug for Model {
 }
 
 impl Model {
-    /// Loads the model of a file. `progress` gets the bytes done and all bytes, now and then.
+    /// Loads the model of a file, with the default options. `progress` gets the bytes done and all
+    /// bytes, now and then.
     ///
     /// # Errors
     ///
     /// Fails for an unknown architecture, and if the file lacks something or is damaged; the error
     /// names the key or the tensor.
     pub fn load(rt: &Runtime, file: &File, progress: &dyn Fn(u64, u64)) -> Result<Self> {
+        Self::load_with(rt, file, &LoadOptions::default(), progress)
+    }
+
+    /// Does what [`load`](Self::load) does, with options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`load`](Self::load).
+    pub fn load_with(
+        rt: &Runtime,
+        file: &File,
+        options: &LoadOptions,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<Self> {
         let architecture = file.metadata().str("general.architecture")?;
         let family = FAMILIES.iter().find(|(name, _)| *name == architecture);
         let Some(&(_, load)) = family else {
@@ -93,7 +112,9 @@ impl Model {
         let (tokenizer, tokenizer_warnings) = Tokenizer::from_gguf(file.metadata())?;
         // While the pages of the samples are about to be read anyway.
         let fingerprint = saved::fingerprint(file)?;
-        let loader = Loader::new(rt, file, architecture, progress);
+        let plan = PackPlan::new(file, options.pack, free_memory_bytes());
+        let not_packed = plan.left_out();
+        let loader = Loader::new(rt, file, architecture, plan, progress);
         // The embedding tells the size of the vocabulary; files pad it beyond the tokenizer's.
         let embedding = file.tensor("token_embd.weight")?.shape_row_major();
         let vocab = embedding.first().copied().unwrap_or(0);
@@ -109,6 +130,7 @@ impl Model {
             file_bytes: file.tensor_bytes(),
             main_type: main_type(file),
             memory: loader.memory(),
+            not_packed,
             context: sizes.context,
             vocab,
             unused_tensors: loader.unused(),
@@ -190,6 +212,23 @@ fn main_type(file: &File) -> &'static str {
         }
     }
     sums.into_iter().max_by_key(|&(_, sum)| sum).map_or("none", |(name, _)| name)
+}
+
+/// How a model is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// Which matrices are repacked for the CPU kernels.
+    pub pack: Pack,
+}
+
+impl LoadOptions {
+    /// Sets [`pack`](Self::pack).
+    #[must_use]
+    pub const fn pack(mut self, pack: Pack) -> Self {
+        self.pack = pack;
+        self
+    }
 }
 
 /// What a session is made for.

@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::limits;
+
 /// Threads for heavy ops, at least one: a thread for each core, as far as the quota goes. Half a
 /// CPU and more of a quota counts as one: see `docs/perf/0007-worker-team.md`.
 #[cfg_attr(loom, expect(dead_code, reason = "the models choose their numbers"))]
@@ -15,7 +17,7 @@ pub(crate) fn default_threads() -> usize {
     let cpus = allowed_cpus(&status);
     let cores = physical_cores(&cpus, Path::new("/sys/devices/system/cpu"));
     let allowed = if cpus.is_empty() { parallelism() } else { cpus.len() };
-    let within_quota = cpu_quota().map_or(allowed, nearest);
+    let within_quota = limits::cpu_quota().map_or(allowed, nearest);
     cores.unwrap_or(allowed).min(within_quota).clamp(1, allowed)
 }
 
@@ -27,44 +29,6 @@ pub(crate) fn cpu_time_covers(threads: usize) -> bool {
 
 fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// CPUs' worth of time in each period, as far as Linux's control groups limit it. Both versions,
-/// and all groups above the process's: the least counts.
-fn cpu_quota() -> Option<f64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    quota_of(&groups, Path::new("/sys/fs/cgroup"))
-}
-
-fn quota_of(groups: &str, root: &Path) -> Option<f64> {
-    let line = |line: &str| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, group) = (fields.next()?, fields.next()?.to_owned());
-        let of_cpu = controllers.is_empty() || controllers.split(',').any(|name| name == "cpu");
-        of_cpu.then(|| (controllers.to_owned(), group))
-    };
-    let of_line = |(controllers, group): (String, String)| {
-        // A container may see its own group as the root although the path names the host's.
-        let top = root.join(controllers);
-        let below = Path::new(group.trim_start_matches('/'));
-        below.ancestors().filter_map(|part| quota_in(&top.join(part))).reduce(f64::min)
-    };
-    groups.lines().filter_map(line).filter_map(of_line).reduce(f64::min)
-}
-
-/// The limit that the files of one group set.
-fn quota_in(group: &Path) -> Option<f64> {
-    let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
-    let (quota, period) = match read("cpu.max") {
-        Some(line) => line
-            .trim()
-            .split_once(' ')
-            .map(|(quota, period)| (quota.to_owned(), period.to_owned()))?,
-        None => (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?),
-    };
-    // `max` and -1 are no limit.
-    let (quota, period) = (quota.trim().parse::<u32>().ok()?, period.trim().parse::<u32>().ok()?);
-    (period > 0).then(|| f64::from(quota) / f64::from(period))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
@@ -121,38 +85,6 @@ mod tests {
         assert_eq!(physical_cores(&[0, 4], &root), Some(1));
         assert_eq!(physical_cores(&[0, 9], &root), None, "unknown topology");
         assert_eq!(physical_cores(&[], &root), None);
-        std::fs::remove_dir_all(&root).unwrap();
-    }
-
-    #[test]
-    fn the_least_quota_of_all_groups_counts_in_both_versions() {
-        let root = std::env::temp_dir().join(format!("fucina-quota-{}", std::process::id()));
-        let write = |name: &str, text: &str| {
-            let path = root.join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        assert_eq!(quota_of("0::/a/b\n", &root), None, "no files");
-        write("a/b/cpu.max", "max 100000\n");
-        assert_eq!(quota_of("0::/a/b\n", &root), None, "no limit");
-        write("a/cpu.max", "150000 100000\n");
-        assert_eq!(quota_of("0::/a/b\n", &root), Some(1.5));
-        write("a/b/cpu.max", "50000 100000\n");
-        assert_eq!(quota_of("0::/a/b\n", &root), Some(0.5));
-        assert_eq!(quota_of("0::/elsewhere\n", &root), None);
-        write("cpu.max", "25000 100000\n");
-        assert_eq!(quota_of("0::/elsewhere\n", &root), Some(0.25), "the container's own root");
-        let first = "5:cpu,cpuacct:/x\n4:cpuset:/y\n";
-        write("cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
-        write("cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
-        assert_eq!(quota_of(first, &root), None);
-        write("cpu,cpuacct/x/cpu.cfs_quota_us", "275000\n");
-        assert_eq!(quota_of(first, &root), Some(2.75));
-        for damaged in ["", "x", "1 0", "-5 100", "1e9 5", "99999999999999 1", "0::"] {
-            write("d/cpu.max", damaged);
-            assert_eq!(quota_in(&root.join("d")), None, "{damaged:?}");
-            assert_eq!(quota_of(damaged, Path::new("/nowhere")), None, "{damaged:?}");
-        }
         std::fs::remove_dir_all(&root).unwrap();
     }
 

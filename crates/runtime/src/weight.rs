@@ -41,9 +41,11 @@ impl Packed {
     }
 }
 
-/// Name of the kernel that multiplies with weights of a type on the CPU, for people.
-pub fn cpu_kernel(dtype: DType, isa: Isa) -> String {
-    if let Some(layout) = PackLayout::new(dtype, PANEL_COLS, dtype.unit().0) {
+/// Name of the kernel that multiplies with weights of a type on the CPU, packed or as the file has
+/// them, for people.
+pub fn cpu_kernel(dtype: DType, isa: Isa, packed: bool) -> String {
+    let layout = PackLayout::new(dtype, PANEL_COLS, dtype.unit().0);
+    if let Some(layout) = layout.filter(|_| packed) {
         return layout.kernel_name(isa).to_owned();
     }
     match dtype {

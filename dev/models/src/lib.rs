@@ -6,6 +6,8 @@
 
 #[path = "../../../crates/runtime/src/cores.rs"]
 pub mod cores;
+#[path = "../../../crates/runtime/src/limits.rs"]
+pub mod limits;
 #[path = "../../../crates/runtime/src/sync.rs"]
 pub mod sync;
 #[path = "../../../crates/runtime/src/threads.rs"]

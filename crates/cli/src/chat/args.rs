@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::args::{SamplingArgs, threads};
 use crate::cache::CacheArgs;
+use crate::load::LoadArgs;
 use crate::trace::TraceArgs;
 
 /// Talk with a model
@@ -30,6 +31,8 @@ pub(crate) struct ChatArgs {
     /// was made for if that is less]
     #[arg(long, value_name = "N")]
     pub(crate) ctx: Option<usize>,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
     /// Threads [default: `FUCINA_THREADS`, or all CPUs that the process may use]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,

@@ -1,7 +1,8 @@
 //! What the loader does with a tensor, by its name, shape and type.
 
 use fucina::gguf::{File, TensorInfo};
-use fucina::{DType, Isa, cpu_kernel, packed_bytes};
+use fucina::llm::{PackPlan, is_table};
+use fucina::{DType, Isa, cpu_kernel};
 
 use super::Memory;
 
@@ -19,40 +20,28 @@ pub(super) fn type_name(info: &TensorInfo) -> String {
     }
 }
 
-pub(super) fn plan(info: &TensorInfo, file: &File, isa: Isa) -> Plan {
+pub(super) fn plan(info: &TensorInfo, file: &File, packed: &PackPlan, isa: Isa) -> Plan {
     let bytes = info.len_bytes() as u64;
     let in_file =
         |kernel: String| Plan { kernel, memory: Memory { in_file: bytes, ..Memory::default() } };
     let Ok(dtype) = info.dtype() else {
         return in_file("none: the type is not supported".to_owned());
     };
-    let shape = info.shape_row_major();
-    match *shape {
-        [] | [_] => vector(info, dtype).unwrap_or_else(in_file),
-        // A table of rows only; the product with the vocabulary has weights of its own.
-        [_, _] if info.name() == EMBEDDING && file.tensor_opt(OUTPUT).is_some() => {
-            in_file("decoded: its rows are looked up".to_owned())
+    let packed = packed.packed_bytes(info.name());
+    let kernel = match *info.shape_row_major() {
+        [] | [_] => return vector(info, dtype).unwrap_or_else(in_file),
+        [_, _] if is_table(file, info.name()) => "decoded: its rows are looked up".to_owned(),
+        [_, _] => cpu_kernel(dtype, isa, packed.is_some()),
+        [count, _, _] => {
+            format!("{} for each of {count} experts", cpu_kernel(dtype, isa, packed.is_some()))
         }
-        [n, k] => matrices(1, packed_bytes(dtype, n, k), cpu_kernel(dtype, isa), bytes),
-        [count, n, k] => {
-            let kernel = format!("{} for each of {count} experts", cpu_kernel(dtype, isa));
-            matrices(count as u64, packed_bytes(dtype, n, k), kernel, bytes)
-        }
-        _ => in_file("none: more than three axes".to_owned()),
+        _ => return in_file("none: more than three axes".to_owned()),
+    };
+    match packed {
+        Some(packed) => Plan { kernel, memory: Memory { packed, ..Memory::default() } },
+        None => in_file(kernel),
     }
 }
-
-/// So many matrices, each with a packed form or without.
-fn matrices(count: u64, packed: Option<usize>, kernel: String, bytes: u64) -> Plan {
-    let memory = match packed {
-        Some(packed) => Memory { packed: count.saturating_mul(packed as u64), ..Memory::default() },
-        None => Memory { in_file: bytes, ..Memory::default() },
-    };
-    Plan { kernel, memory }
-}
-
-const EMBEDDING: &str = "token_embd.weight";
-const OUTPUT: &str = "output.weight";
 
 /// A vector becomes f32 in memory. `Err` says why it does not.
 fn vector(info: &TensorInfo, dtype: DType) -> Result<Plan, String> {

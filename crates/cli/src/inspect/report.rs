@@ -82,11 +82,15 @@ fn head(out: &mut String, report: &Report) {
         (
             "memory",
             format!(
-                "{} used in the file, {} packed for {}, {} copied",
+                "{} used in the file, {} packed for {}, {} copied{}",
                 bytes(memory.in_file),
                 bytes(memory.packed),
                 report.isa,
-                bytes(memory.copied)
+                bytes(memory.copied),
+                match report.not_packed {
+                    0 => String::new(),
+                    count => format!("; no free memory to pack {count} more matrices"),
+                }
             ),
         ),
     ];
