@@ -32,6 +32,12 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// Last tokens whose values somebody reads after a layer.
+    pub(crate) fn rows_after(&self, layer: usize, layers: usize) -> usize {
+        let tokens = self.tokens.len();
+        if layer + 1 == layers { self.rows.min(tokens) } else { tokens }
+    }
+
     /// A decoder calls this with the values that leave a stage.
     pub(crate) fn check(&self, stage: Stage, x: &Tensor<(Token, Hidden)>) -> Result<()> {
         if !self.checked || x.as_dyn().is_finite()? {

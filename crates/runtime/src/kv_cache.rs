@@ -239,21 +239,22 @@ impl KvCache {
         Ok(())
     }
 
-    /// Attention of `q`, `[tokens, heads, dim]`, over the held positions of one layer and the
-    /// `tokens` just appended.
+    /// Attention of `q`, `[tokens, heads, dim]`, over the positions of one layer up to the last
+    /// query's. The first query is at [`Params::q_offset`], and may come after others of those that
+    /// were just appended.
     ///
     /// # Errors
     ///
-    /// As [`DynTensor::attention`].
+    /// As [`DynTensor::attention`], and if the last query is outside the cache.
     ///
     /// # Panics
     ///
     /// Panics if there is no such layer.
     pub fn attend(&self, layer: usize, q: &DynTensor, params: &Params) -> Result<DynTensor> {
         let tokens = q.shape().first().copied().unwrap_or(0);
-        self.reserve(tokens)?;
+        let len = params.q_offset.saturating_add(tokens);
+        self.reserve(len.saturating_sub(self.len))?;
         let (keys, values) = &self.layers[layer];
-        let len = self.len + tokens;
         q.attention(&keys.narrow(0, 0, len)?, &values.narrow(0, 0, len)?, params)
     }
 }

@@ -171,7 +171,7 @@ pub(crate) struct Projections {
     sizes: Sizes,
 }
 
-/// Queries, keys and values of one layer, by head.
+/// Queries, keys and values of one layer, by head. Queries may be those of the last tokens alone.
 pub(crate) struct Qkv {
     pub(crate) q: Tensor<(Token, Head, HeadDim)>,
     pub(crate) k: Tensor<(Token, KvHead, HeadDim)>,
@@ -195,11 +195,12 @@ impl Projections {
         Self { scores, ..self }
     }
 
-    pub(crate) fn forward(&self, x: &Tensor<(Token, Hidden)>) -> Result<Qkv> {
+    /// Keys and values of all tokens of `x`, and queries of the last `rows`.
+    pub(crate) fn forward(&self, x: &Tensor<(Token, Hidden)>, rows: usize) -> Result<Qkv> {
         let &Sizes { heads, kv_heads, head_dim, v_dim, .. } = &self.sizes;
         let tokens = x.size(Token);
         Ok(Qkv {
-            q: self.q.forward(x)?.reshape([tokens, heads, head_dim])?,
+            q: self.q.forward(&last(x, rows)?)?.reshape([rows, heads, head_dim])?,
             k: self.k.forward(x)?.reshape([tokens, kv_heads, head_dim])?,
             v: self.v.forward(x)?.reshape([tokens, kv_heads, v_dim])?,
         })
@@ -214,12 +215,20 @@ impl Projections {
     ) -> Result<Tensor<(Token, Hidden)>> {
         cache.append(layer, qkv.k.as_dyn(), qkv.v.as_dyn())?;
         let Scores { scale, window, soft_cap } = self.scores;
-        let q_offset = cache.len();
-        let params = AttentionParams { scale, causal: true, q_offset, window, soft_cap };
         let tokens = qkv.q.size(Token);
+        let q_offset = cache.len() + qkv.k.size(Token) - tokens;
+        let params = AttentionParams { scale, causal: true, q_offset, window, soft_cap };
         let heads = cache.attend(layer, qkv.q.as_dyn(), &params)?;
         let flat = heads.reshape(&[tokens, self.sizes.heads * self.sizes.v_dim])?;
         self.out.forward(&Tensor::from_dyn(flat)?)
+    }
+}
+
+/// The last `rows` tokens.
+pub(crate) fn last(x: &Tensor<(Token, Hidden)>, rows: usize) -> Result<Tensor<(Token, Hidden)>> {
+    match x.size(Token) - rows {
+        0 => Ok(x.clone()),
+        first => Ok(x.narrow(Token, first, rows)?),
     }
 }
 
@@ -262,9 +271,7 @@ impl Ends {
         x: &Tensor<(Token, Hidden)>,
         rows: usize,
     ) -> Result<Tensor<(Token, Vocab)>> {
-        let tokens = x.size(Token);
-        let rows = rows.min(tokens);
-        let x = x.narrow(Token, tokens - rows, rows)?.rms_norm(&self.norm, self.eps)?;
+        let x = last(x, rows.min(x.size(Token)))?.rms_norm(&self.norm, self.eps)?;
         Ok(x.dot(self.output.as_ref().unwrap_or(&self.embedding), Hidden)?)
     }
 }
@@ -355,7 +362,7 @@ pub(crate) trait Layer: Sized + Send + Sync {
     /// Loads layer `block`, such as `blk.3`.
     fn load(loader: &Loader<'_>, sizes: &Sizes, block: &str) -> Result<Self>;
 
-    /// Runs the layer.
+    /// Runs the layer. The result is that of the last [`Place::rows`] tokens.
     fn forward(
         &self,
         x: Tensor<(Token, Hidden)>,
@@ -367,9 +374,20 @@ pub(crate) trait Layer: Sized + Send + Sync {
 pub(crate) struct Place<'a> {
     pub(crate) layer: usize,
     pub(crate) cache: &'a mut KvCache,
+    /// Last tokens that somebody reads after this layer: all, but for the last layer. The others
+    /// leave their keys and values.
+    pub(crate) rows: usize,
+    /// Of all tokens.
     pub(crate) rope: &'a RopeTable,
     pub(crate) pairing: Pairing,
     pub(crate) eps: f32,
+}
+
+impl Place<'_> {
+    /// The table of the tokens that have queries.
+    pub(crate) fn query_rope(&self) -> Result<RopeTable> {
+        Ok(self.rope.last(self.rows)?)
+    }
 }
 
 /// A stack of equal layers between the ends, which is what most families are.
@@ -402,8 +420,8 @@ impl<L: Layer> Decoder for Stack<L> {
         let rope = self.rotary.table(rt, pass.cache.len(), tokens.len())?;
         for (layer, block) in self.layers.iter().enumerate() {
             let (pairing, eps) = (self.rotary.pairing, self.sizes.eps);
-            let cache = &mut *pass.cache;
-            x = block.forward(x, &mut Place { layer, cache, rope: &rope, pairing, eps })?;
+            let (rows, cache) = (pass.rows_after(layer, self.layers.len()), &mut *pass.cache);
+            x = block.forward(x, &mut Place { layer, cache, rows, rope: &rope, pairing, eps })?;
             pass.check(Stage::Layer(layer), &x)?;
         }
         pass.cache.advance(tokens.len())?;

@@ -13,13 +13,13 @@
 //! all of them, and the file's frequency scaling is for it alone. The published norm weights are
 //! meant plus one; files store the sum.
 
-use fucina_runtime::{Activation, KvCache, Pairing, RopeTable, Tensor, UnaryOp};
+use fucina_runtime::{Activation, Pairing, Tensor, UnaryOp};
 
 use crate::error::{Error, Result, Stage};
 use crate::loader::Loader;
 use crate::models::blocks::{
-    Ends, FeedForward, FeedsForward, HeadDim, Hidden, Projections, Rotary, Scores, Sizes, Token,
-    Vocab,
+    Ends, FeedForward, FeedsForward, HeadDim, Hidden, Place, Projections, Rotary, Scores, Sizes,
+    Token, Vocab, last,
 };
 use crate::models::{Decoder, Pass};
 
@@ -107,7 +107,9 @@ impl Decoder for Gemma3 {
         let local = self.local.table(rt, pass.cache.len(), tokens.len())?;
         for (layer, block) in self.layers.iter().enumerate() {
             let rope = if block.scores.window.is_some() { &local } else { &global };
-            x = block.forward(&x, pass.cache, layer, rope)?;
+            let (rows, cache) = (pass.rows_after(layer, self.layers.len()), &mut *pass.cache);
+            let (pairing, eps) = (Pairing::Halves, self.sizes.eps);
+            x = block.forward(&x, &mut Place { layer, cache, rows, rope, pairing, eps })?;
             pass.check(Stage::Layer(layer), &x)?;
         }
         pass.cache.advance(tokens.len())?;
@@ -129,7 +131,6 @@ struct Block {
     ff: FeedForward,
     ff_post_norm: Tensor<(Hidden,)>,
     scores: Scores,
-    eps: f32,
 }
 
 impl Block {
@@ -146,23 +147,21 @@ impl Block {
             ff: FeedForward::load(loader, sizes, block)?.activation(Activation::GeluTanh),
             ff_post_norm: norm("post_ffw_norm")?,
             scores,
-            eps: sizes.eps,
         })
     }
 
     fn forward(
         &self,
         x: &Tensor<(Token, Hidden)>,
-        cache: &mut KvCache,
-        layer: usize,
-        rope: &RopeTable,
+        at: &mut Place<'_>,
     ) -> Result<Tensor<(Token, Hidden)>> {
-        let mut qkv = self.attention.forward(&x.rms_norm(&self.attn_norm, self.eps)?)?;
-        qkv.q = qkv.q.rms_norm(&self.q_norm, self.eps)?.rope(rope, Pairing::Halves)?;
-        qkv.k = qkv.k.rms_norm(&self.k_norm, self.eps)?.rope(rope, Pairing::Halves)?;
-        let attended = self.attention.attend(cache, layer, &qkv)?;
-        let x = x.add(&attended.rms_norm(&self.attn_post_norm, self.eps)?)?;
-        let fed = self.ff.forward(&x.rms_norm(&self.ff_norm, self.eps)?)?;
-        Ok(x.add(&fed.rms_norm(&self.ff_post_norm, self.eps)?)?)
+        let (eps, pairing) = (at.eps, at.pairing);
+        let mut qkv = self.attention.forward(&x.rms_norm(&self.attn_norm, eps)?, at.rows)?;
+        qkv.q = qkv.q.rms_norm(&self.q_norm, eps)?.rope(&at.query_rope()?, pairing)?;
+        qkv.k = qkv.k.rms_norm(&self.k_norm, eps)?.rope(at.rope, pairing)?;
+        let attended = self.attention.attend(at.cache, at.layer, &qkv)?;
+        let x = last(x, at.rows)?.add(&attended.rms_norm(&self.attn_post_norm, eps)?)?;
+        let fed = self.ff.forward(&x.rms_norm(&self.ff_norm, eps)?)?;
+        Ok(x.add(&fed.rms_norm(&self.ff_post_norm, eps)?)?)
     }
 }

@@ -12,7 +12,7 @@ use fucina_runtime::Tensor;
 use crate::error::Result;
 use crate::loader::Loader;
 use crate::models::blocks::{
-    FeedForward, FeedsForward, Hidden, Layer, Place, Projections, Sizes, Token,
+    FeedForward, FeedsForward, Hidden, Layer, Place, Projections, Sizes, Token, last,
 };
 
 pub(crate) struct Block {
@@ -37,10 +37,10 @@ impl Layer for Block {
         x: Tensor<(Token, Hidden)>,
         at: &mut Place<'_>,
     ) -> Result<Tensor<(Token, Hidden)>> {
-        let mut qkv = self.attention.forward(&x.rms_norm(&self.attn_norm, at.eps)?)?;
-        qkv.q = qkv.q.rope(at.rope, at.pairing)?;
+        let mut qkv = self.attention.forward(&x.rms_norm(&self.attn_norm, at.eps)?, at.rows)?;
+        qkv.q = qkv.q.rope(&at.query_rope()?, at.pairing)?;
         qkv.k = qkv.k.rope(at.rope, at.pairing)?;
-        let x = x.add(&self.attention.attend(at.cache, at.layer, &qkv)?)?;
+        let x = last(&x, at.rows)?.add(&self.attention.attend(at.cache, at.layer, &qkv)?)?;
         Ok(x.add(&self.ff.forward(&x.rms_norm(&self.ff_norm, at.eps)?)?)?)
     }
 }

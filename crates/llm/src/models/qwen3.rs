@@ -14,6 +14,7 @@ use crate::loader::Loader;
 use crate::models::Decoder;
 use crate::models::blocks::{
     FeedForward, FeedsForward, HeadDim, Hidden, Layer, Place, Projections, Sizes, Stack, Token,
+    last,
 };
 
 pub(crate) fn load(loader: &Loader<'_>, sizes: &Sizes) -> Result<Box<dyn Decoder>> {
@@ -47,10 +48,10 @@ impl<F: FeedsForward> Layer for Block<F> {
         x: Tensor<(Token, Hidden)>,
         at: &mut Place<'_>,
     ) -> Result<Tensor<(Token, Hidden)>> {
-        let mut qkv = self.attention.forward(&x.rms_norm(&self.attn_norm, at.eps)?)?;
-        qkv.q = qkv.q.rms_norm(&self.q_norm, at.eps)?.rope(at.rope, at.pairing)?;
+        let mut qkv = self.attention.forward(&x.rms_norm(&self.attn_norm, at.eps)?, at.rows)?;
+        qkv.q = qkv.q.rms_norm(&self.q_norm, at.eps)?.rope(&at.query_rope()?, at.pairing)?;
         qkv.k = qkv.k.rms_norm(&self.k_norm, at.eps)?.rope(at.rope, at.pairing)?;
-        let x = x.add(&self.attention.attend(at.cache, at.layer, &qkv)?)?;
+        let x = last(&x, at.rows)?.add(&self.attention.attend(at.cache, at.layer, &qkv)?)?;
         Ok(x.add(&self.ff.forward(&x.rms_norm(&self.ff_norm, at.eps)?)?)?)
     }
 }

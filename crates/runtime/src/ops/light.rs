@@ -304,6 +304,24 @@ impl RopeTable {
         }
         Ok(Self { cos, sin })
     }
+
+    /// The part of the last `tokens` tokens.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are fewer.
+    pub fn last(&self, tokens: usize) -> Result<Self> {
+        let all = self.cos.shape()[0];
+        let first = all.checked_sub(tokens).ok_or(Error::Shape {
+            op: "rope",
+            shape: self.cos.dims(),
+            why: "the table has fewer tokens",
+        })?;
+        Ok(Self {
+            cos: self.cos.narrow(0, first, tokens)?,
+            sin: self.sin.narrow(0, first, tokens)?,
+        })
+    }
 }
 
 const fn unary_op(op: UnaryOp) -> accel::UnaryOp {
