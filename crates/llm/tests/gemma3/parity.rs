@@ -70,6 +70,10 @@ fn a_tiny_random_model_matches_the_definition() {
         }
         assert!(rest.is_empty());
         assert_agree(&got, &want, &format!("{label} in parts"));
+        // The last token of a prompt, for which alone the last layer runs.
+        let last = model.session(&SessionOptions::default()).unwrap().feed(&tokens()).unwrap();
+        let all: Vec<f64> = all_logits(&model).iter().map(|&logit| logit.into()).collect();
+        assert_agree(&last, &all[all.len() - last.len()..], &format!("{label}, the last token"));
     }
 }
 

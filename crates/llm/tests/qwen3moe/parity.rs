@@ -155,6 +155,11 @@ fn parts_of_a_text_give_what_the_whole_gives() {
     let want: Vec<f64> = whole.iter().map(|&x| f64::from(x)).collect();
     let (rms, _) = difference(&got, &want, std_dev(&want));
     assert!(rms <= error(true, 5), "{rms}");
+    // The last token of a prompt, for which alone the last layer runs.
+    let last = model.session(&SessionOptions::default()).unwrap().feed(&tokens).unwrap();
+    let want = &want[want.len() - last.len()..];
+    let (rms, _) = difference(&last, want, std_dev(want));
+    assert!(rms <= error(true, 5), "the last token: {rms}");
 }
 
 /// A file of the larger oracles: the definition is that of another program, and the runner is within
