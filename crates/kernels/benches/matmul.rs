@@ -13,7 +13,7 @@ use fucina_dtype::DType;
 use fucina_kernels::dense::{Rows, matmul_rows, scratch_len};
 use fucina_kernels::isa::Isa;
 use fucina_kernels::quant::{
-    PANEL_COLS, PackLayout, activation_len, matmul_panel, pack_panel, quantize_row,
+    PANEL_COLS, PackLayout, activation_len, matmul_panels, pack_panel, quantize_row, scratch_words,
 };
 use fucina_testkit::Rng;
 
@@ -23,11 +23,33 @@ struct Weight {
     n: usize,
     k: usize,
     raw: Vec<u8>,
-    packed: Option<(PackLayout, Vec<u8>)>,
+    packed: Option<(PackLayout, Aligned)>,
+}
+
+/// Bytes that start on a cache line, as a runtime allocates them.
+struct Aligned(Vec<u8>, usize, usize);
+
+impl Aligned {
+    fn new(len: usize) -> Self {
+        let memory = vec![0; len + 63];
+        let at = memory.as_ptr().align_offset(64);
+        Self(memory, at, len)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.0[self.1..][..self.2]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0[self.1..][..self.2]
+    }
 }
 
 /// Weight rows of one call of the unpacked kernels.
 const DENSE_ROWS: usize = 64;
+
+/// Panels of one call of the packed kernels.
+const PANELS: usize = 16;
 
 /// One timed product `[m, k] x [n, k]ᵀ`.
 struct Case<'a> {
@@ -46,8 +68,21 @@ struct Plan {
 }
 
 const FULL: Plan = Plan {
-    shapes: &[(1, 4096, 4096), (2, 4096, 4096), (4, 4096, 4096), (8, 4096, 4096), (128, 512, 4096)],
-    rounds: 25,
+    shapes: &[
+        (1, 4096, 4096),
+        (2, 4096, 4096),
+        (3, 4096, 4096),
+        (4, 4096, 4096),
+        (5, 4096, 4096),
+        (6, 4096, 4096),
+        (7, 4096, 4096),
+        (8, 4096, 4096),
+        (12, 4096, 4096),
+        (16, 4096, 4096),
+        (32, 4096, 4096),
+        (128, 1024, 4096),
+    ],
+    rounds: 15,
 };
 const QUICK: Plan = Plan { shapes: &[(1, 64, 512), (9, 64, 512)], rounds: 2 };
 
@@ -98,8 +133,8 @@ impl Weight {
             }
         }
         let packed = PackLayout::new(dtype, n, k).map(|layout| {
-            let mut packed = vec![0; layout.total_bytes()];
-            let panels = packed.chunks_exact_mut(layout.panel_bytes());
+            let mut packed = Aligned::new(layout.total_bytes());
+            let panels = packed.bytes_mut().chunks_exact_mut(layout.panel_bytes());
             for (rows, panel) in raw.chunks(PANEL_COLS * layout.row_bytes()).zip(panels) {
                 pack_panel(&layout, rows, panel);
             }
@@ -139,9 +174,10 @@ impl Case<'_> {
         for (x, out) in self.x.chunks_exact(*k).zip(x.chunks_exact_mut(len)) {
             quantize_row(self.isa, x, out);
         }
-        let panels = packed.chunks_exact(layout.panel_bytes());
-        for (panel, out) in panels.zip(self.out.chunks_exact_mut(self.m * PANEL_COLS)) {
-            matmul_panel(self.isa, layout, panel, &x, self.m, out);
+        let mut scratch = vec![0; scratch_words(*k)];
+        let panels = packed.bytes().chunks(PANELS * layout.panel_bytes());
+        for (panels, out) in panels.zip(self.out.chunks_mut(PANELS * self.m * PANEL_COLS)) {
+            matmul_panels(self.isa, layout, panels, &x, out, &mut scratch);
         }
     }
 
@@ -160,7 +196,7 @@ impl Case<'_> {
         let Weight { dtype, n, k, packed, raw } = self.weight;
         self.times.sort_unstable();
         let flops = 2.0 * (self.m * n * k) as f64;
-        let bytes = packed.as_ref().map_or(raw.len(), |(_, packed)| packed.len());
+        let bytes = packed.as_ref().map_or(raw.len(), |(layout, _)| layout.total_bytes());
         let min = self.times[0].as_secs_f64();
         let median = self.times[self.times.len() / 2].as_secs_f64();
         println!(

@@ -1,4 +1,4 @@
-//! `out[rows, 16] = x[rows, k] * panel[16, k]ᵀ`.
+//! `out[panels, rows, 16] = x[rows, k] * panels[16, k]ᵀ`.
 //!
 //! The sum of products inside a group is an exact i32, at most `32 * 255 * 127 < 2^24`, so its
 //! conversion to f32 is exact as well. For each group a kernel adds
@@ -17,46 +17,92 @@ mod avx2_vnni;
 mod avx512_vnni;
 mod scalar;
 
-/// One panel times a batch of quantized rows. `out` is overwritten.
+/// Rows of the largest tile of a kernel. Batches that are no multiple end in a slower tile.
+pub const TILE_ROWS: usize = 12;
+
+/// Words of scratch that [`matmul_panels`] needs for rows of `k` elements.
+pub const fn scratch_words(k: usize) -> usize {
+    TILE_ROWS * activation_len(k)
+}
+
+/// Consecutive panels times a batch of quantized rows. `out` is overwritten.
 ///
-/// `panel` may have any alignment. `x` is `rows` records of
-/// [`quantize_row`](super::quantize_row), `out` is `[rows, 16]`.
+/// `panels` may have any alignment. `x` is `[rows]` records of
+/// [`quantize_row`](super::quantize_row), `out` is `[panels, rows, 16]`. Nothing is kept in
+/// `scratch`.
 ///
 /// # Panics
 ///
-/// Panics if a slice does not have the size that the layout and `rows` give it.
-pub fn matmul_panel(
+/// Panics if `panels` is not whole panels, if `out` or `x` does not have the size that the layout
+/// and the number of rows give it, or if `scratch` has fewer than [`scratch_words`].
+pub fn matmul_panels(
     isa: Isa,
     layout: &PackLayout,
-    panel: &[u8],
+    panels: &[u8],
     x: &[u32],
-    rows: usize,
     out: &mut [f32],
+    scratch: &mut [u32],
 ) {
-    assert_eq!(panel.len(), layout.panel_bytes(), "size of the panel");
-    assert_eq!(Some(x.len()), rows.checked_mul(activation_len(layout.k())), "words of x");
-    assert_eq!(Some(out.len()), rows.checked_mul(PANEL_COLS), "elements of out");
-    if layout.k() == 0 || rows == 0 {
+    if layout.k() == 0 || out.is_empty() {
         out.fill(0.0);
         return;
     }
-    let x = x.as_chunks().0;
-    let out = out.as_chunks_mut().0;
-    with_format!(layout.dtype(), F => dispatch::<F>(isa, panel, x, out), _ => ());
+    let panel_bytes = layout.panel_bytes();
+    assert!(panels.len().is_multiple_of(panel_bytes), "size of the panels");
+    let count = panels.len() / panel_bytes;
+    let rows = x.len() / activation_len(layout.k());
+    assert_eq!(x.len(), rows * activation_len(layout.k()), "words of x");
+    let elems = count.checked_mul(rows).and_then(|rows| rows.checked_mul(PANEL_COLS));
+    assert_eq!(Some(out.len()), elems, "elements of out");
+    assert!(scratch.len() >= scratch_words(layout.k()), "words of scratch");
+    let mut out = Out { blocks: out.as_chunks_mut().0, rows, panel_bytes };
+    let (x, scratch) = (x.as_chunks().0, scratch.as_chunks_mut().0);
+    with_format!(layout.dtype(), F => dispatch::<F>(isa, panels, x, &mut out, scratch), _ => ());
 }
 
-fn dispatch<F: Packed>(isa: Isa, panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
+fn dispatch<F: Packed>(
+    isa: Isa,
+    panels: &[u8],
+    x: &[XBlock],
+    out: &mut Out<'_>,
+    scratch: &mut [XBlock],
+) {
     match isa {
-        Isa::Scalar => scalar::matmul::<F>(panel, x, out),
+        Isa::Scalar => out.each(panels, |panel, out| scalar::matmul::<F>(panel, x, out)),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
-        Isa::Avx2(token) if token.vnni().is_none() => unsafe { avx2::matmul::<F>(panel, x, out) },
+        Isa::Avx2(token) if token.vnni().is_none() => out.each(panels, |panel, out| {
+            // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
+            unsafe { avx2::matmul::<F>(panel, x, out) }
+        }),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that this CPU has AVX2, FMA, F16C and AVX-VNNI.
-        Isa::Avx2(_) => unsafe { avx2_vnni::matmul::<F>(panel, x, out) },
+        Isa::Avx2(_) => out.each(panels, |panel, out| {
+            // SAFETY: the token proves that this CPU has AVX2, FMA, F16C and AVX-VNNI.
+            unsafe { avx2_vnni::matmul::<F>(panel, x, out) }
+        }),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, BW, VL and VNNI, and AVX2's set.
-        Isa::Avx512Vnni(_) => unsafe { avx512_vnni::matmul::<F>(panel, x, out) },
+        Isa::Avx512Vnni(_) => unsafe { avx512_vnni::matmul::<F>(panels, x, out, scratch) },
+    }
+}
+
+/// The output `[panels, rows, 16]`. There is at least one row, and a panel has bytes.
+struct Out<'a> {
+    blocks: &'a mut [[f32; PANEL_COLS]],
+    rows: usize,
+    panel_bytes: usize,
+}
+
+impl Out<'_> {
+    /// Calls `kernel(panel, [rows, 16])` for each panel.
+    fn each(&mut self, panels: &[u8], kernel: impl Fn(&[u8], &mut [[f32; PANEL_COLS]])) {
+        let panels = panels.chunks_exact(self.panel_bytes);
+        panels.zip(self.blocks.chunks_exact_mut(self.rows)).for_each(|(p, out)| kernel(p, out));
+    }
+
+    /// Rows of panel `panel`, from `row` on.
+    #[inline]
+    fn from(&mut self, panel: usize, row: usize) -> &mut [[f32; PANEL_COLS]] {
+        &mut self.blocks[panel * self.rows..(panel + 1) * self.rows][row..]
     }
 }
 
@@ -65,4 +111,25 @@ fn dispatch<F: Packed>(isa: Isa, panel: &[u8], x: &[XBlock], out: &mut [[f32; PA
 fn records<const N: usize>(x: &[XBlock], first: usize, rows: usize) -> [&[XBlock]; N] {
     let len = x.len() / rows;
     std::array::from_fn(|r| &x[(first + r) * len..][..len])
+}
+
+/// Blocks of the same `k` of `N` rows from `first` on, side by side: a kernel follows one stream
+/// with one pointer. The last of `rows` stands in for rows that are missing.
+#[inline]
+fn interleave<'a, const N: usize>(
+    x: &'a [XBlock],
+    first: usize,
+    rows: usize,
+    scratch: &'a mut [XBlock],
+) -> &'a [[XBlock; N]] {
+    let len = x.len() / rows;
+    if N == 1 {
+        return x[first * len..][..len].as_chunks().0;
+    }
+    let tile = scratch[..N * len].as_chunks_mut().0;
+    for r in 0..N {
+        let row = &x[(first + r).min(rows - 1) * len..][..len];
+        tile.iter_mut().zip(row).for_each(|(tile, block)| tile[r] = *block);
+    }
+    tile
 }

@@ -72,7 +72,7 @@ impl PackLayout {
         with_format!(self.dtype, F => bits(F::UNIT_BYTES, self.dtype.unit().0), _ => 0.0)
     }
 
-    /// The kernel that [`matmul_panel`](super::matmul_panel) runs, for people.
+    /// The kernel that [`matmul_panels`](super::matmul_panels) runs, for people.
     pub const fn kernel_name(&self, isa: Isa) -> &'static str {
         match isa {
             Isa::Scalar => "panel16/scalar",

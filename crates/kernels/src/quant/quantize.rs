@@ -7,13 +7,14 @@
 //!    9   f32  scale * (sum of the quants)
 //!   10   f32  scale * (sum of quants 0 to 15)
 //!   11   f32  scale * (sum of quants 16 to 31)
-//!   12   i32  -(sum of the quants)
-//!   13   i32  -(sum of quants 0 to 15)
-//!   14   i32  -(sum of quants 16 to 31)
-//!   15   zero
+//!   12   i32  -16 * (sum of the quants)
+//!   13   i32  -32 * (sum of quants 0 to 15)
+//!   14   i32  -32 * (sum of quants 16 to 31)
+//!   15   i32  -128 * (sum of the quants)
 //! ```
 //!
-//! Sums are exact integers and f32, never f16. A block with a NaN or an infinity has a NaN scale,
+//! Sums are exact integers and f32, never f16. The factors of the last four are the offsets of
+//! the formats that a kernel meets most: a sum of products starts there ([`Bias`]). A block with a NaN or an infinity has a NaN scale,
 //! so every output that it reaches is NaN. A block whose scale would be subnormal is zero: no
 //! element is larger than `127 * f32::MIN_POSITIVE`, about 1.5e-36.
 
@@ -38,8 +39,31 @@ pub(super) mod word {
     pub(in super::super) const SCALE: usize = 8;
     /// Scale times sum: of the block, of its first and of its second half.
     pub(in super::super) const SCALED_SUMS: [usize; 3] = [9, 10, 11];
-    /// Negated sum: of the block, of its first and of its second half.
-    pub(in super::super) const NEG_SUMS: [usize; 3] = [12, 13, 14];
+    /// Minus 16 times the sum of the block, 32 times that of its first and of its second half.
+    pub(super) const NEG_SUMS: [usize; 3] = [12, 13, 14];
+    /// Minus 128 times the sum of the block.
+    pub(super) const NEG_SUM_128: usize = 15;
+}
+
+/// Where a block keeps `-offset * sum`.
+pub(super) struct Bias {
+    /// The word.
+    pub(super) word: usize,
+    /// How far to shift it to the right.
+    pub(super) shift: u32,
+}
+
+impl Bias {
+    /// For an offset, a power of two. `part` is 0 for the whole block (offsets 1 to 16, and 128), 1
+    /// and 2 for its halves (offsets 1 to 32).
+    #[inline]
+    pub(super) const fn new(offset: u8, part: usize) -> Self {
+        if offset == 128 {
+            return Self { word: word::NEG_SUM_128, shift: 0 };
+        }
+        let factor: u32 = if part == 0 { 4 } else { 5 };
+        Self { word: word::NEG_SUMS[part], shift: factor - offset.trailing_zeros() }
+    }
 }
 
 /// Length of a quantized row of `k` elements, in words. A row is padded with zeros to an odd number
@@ -94,10 +118,11 @@ fn finish(block: &mut XBlock, scale: f32, sums: [i32; 2]) {
     let scaled = |sum: i32| (scale * sum as f32).to_bits();
     let [first, second] = sums;
     let both = first + second;
+    let negated = |factor: i32, sum: i32| (-factor * sum).cast_unsigned();
     block[word::SCALE] = scale.to_bits();
     for (i, sum) in [both, first, second].into_iter().enumerate() {
         block[word::SCALED_SUMS[i]] = scaled(sum);
-        block[word::NEG_SUMS[i]] = (-sum).cast_unsigned();
+        block[word::NEG_SUMS[i]] = negated(if i == 0 { 16 } else { 32 }, sum);
     }
-    block[15] = 0;
+    block[word::NEG_SUM_128] = negated(128, both);
 }

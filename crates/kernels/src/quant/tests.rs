@@ -4,7 +4,8 @@ use fucina_dtype::{DType, f16_to_f32};
 use fucina_testkit::{Rng, golden_path};
 
 use super::{
-    PANEL_COLS, PackLayout, activation_len, matmul_panel, pack_panel, quantize_row, unpack_row,
+    PANEL_COLS, PackLayout, activation_len, matmul_panels, pack_panel, quantize_row, scratch_words,
+    unpack_row,
 };
 use crate::isa::Isa;
 
@@ -104,15 +105,22 @@ fn quantize(isa: Isa, x: &[f32], k: usize) -> Vec<u32> {
 /// All panels; returns `[m, n]` without the padding.
 fn matmul(isa: Isa, w: &Weight, x: &[u32], m: usize) -> Vec<f32> {
     let n = w.layout.n();
+    let tiles = run(isa, &w.layout, &w.packed, x, m);
     let mut out = vec![f32::NAN; m * n];
-    for (p, panel) in w.packed.chunks_exact(w.layout.panel_bytes()).enumerate() {
-        let mut tile = vec![f32::NAN; m * PANEL_COLS];
-        matmul_panel(isa, &w.layout, panel, x, m, &mut tile);
+    for (p, tile) in tiles.chunks_exact((m * PANEL_COLS).max(1)).enumerate() {
         for (out, tile) in out.chunks_exact_mut(n).zip(tile.chunks_exact(PANEL_COLS)) {
             let columns = PANEL_COLS.min(n - p * PANEL_COLS);
             out[p * PANEL_COLS..][..columns].copy_from_slice(&tile[..columns]);
         }
     }
+    out
+}
+
+/// The kernel as it is, `[panels, m, 16]`, with poisoned output and scratch.
+fn run(isa: Isa, layout: &PackLayout, panels: &[u8], x: &[u32], m: usize) -> Vec<f32> {
+    let mut out = vec![f32::NAN; layout.panels() * m * PANEL_COLS];
+    let mut scratch = vec![u32::MAX; scratch_words(layout.k())];
+    matmul_panels(isa, layout, panels, x, &mut out, &mut scratch);
     out
 }
 

@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use fucina_accel::{self as accel, Call};
 use fucina_dtype::DType;
-use fucina_kernels::quant::{PANEL_COLS, activation_len, matmul_panel};
+use fucina_kernels::quant::{PANEL_COLS, activation_len};
 use fucina_kernels::{dense, elementwise, reduce};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::light::for_rows;
-use super::matmul::{Quantized, copy_tile, row_block};
+use super::matmul::{Quantized, ROW_BLOCK, copy_tile, packed_tile, panels_a_task};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::runtime::Runtime;
@@ -265,21 +265,14 @@ impl Product<'_> {
             None => quantized.words()?,
         };
         let panels = packed.panels()?;
-        let bands = self.bands(row_block(len));
+        let bands = self.bands(ROW_BLOCK);
         let ranges: Vec<_> = bands.iter().map(|band| band.rows.clone()).collect();
-        let group = self.units_a_task(layout.panels(), bands.len(), 32);
+        let group = panels_a_task(layout, (8 * self.rt.threads()).div_ceil(bands.len()));
         let tiles = (&*ranges, group * PANEL_COLS);
         self.rt.team().for_each_band(out, n, tiles, |band, mut tile| {
-            let (rows, matrix) = (tile.rows.len(), bands[band].expert * layout.total_bytes());
+            let panels = &panels[bands[band].expert * layout.total_bytes()..];
             let x = &x[tile.rows.start * len..tile.rows.end * len];
-            scratch::with(rows * PANEL_COLS, |result| {
-                for first in tile.cols.clone().step_by(PANEL_COLS) {
-                    let at = matrix + first / PANEL_COLS * layout.panel_bytes();
-                    let panel = &panels[at..][..layout.panel_bytes()];
-                    matmul_panel(isa, layout, panel, x, rows, result);
-                    copy_tile(&mut tile, first, result, PANEL_COLS);
-                }
-            });
+            packed_tile(isa, layout, panels, x, &mut tile);
         });
         Ok(())
     }

@@ -6,8 +6,11 @@
 use fucina_accel::{Call, MatMul, Shape, Storage};
 use fucina_dtype::DType;
 use fucina_kernels::dense;
-use fucina_kernels::quant::{PANEL_COLS, activation_len, matmul_panel, quantize_row};
-use zerocopy::FromBytes;
+use fucina_kernels::isa::Isa;
+use fucina_kernels::quant::{
+    PANEL_COLS, PackLayout, TILE_ROWS, activation_len, matmul_panels, quantize_row, scratch_words,
+};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Error, Result};
 use crate::ops;
@@ -19,8 +22,11 @@ use crate::weight::Packed;
 
 /// Work in multiply-adds that is not worth waking a second thread for.
 const SERIAL_WORK: usize = 1 << 16;
-/// Quantized activations of one block of rows should stay in a core's second-level cache.
-const ROW_BLOCK_BYTES: usize = 768 << 10;
+/// Rows that a task of packed kernels takes at most: each of its panels is read from the second
+/// level of cache for every tile of rows, and from farther away only once.
+pub(super) const ROW_BLOCK: usize = 12 * TILE_ROWS;
+/// Panels of one task should stay in a core's second-level cache.
+const PANEL_GROUP_BYTES: usize = 1 << 20;
 /// Rows from which f32 and 16-bit weights go through blocked GEMM.
 const GEMM_ROWS: usize = 12;
 
@@ -223,9 +229,11 @@ impl Quantized {
     }
 }
 
-/// Quantized rows of `len` words that a task takes at a time.
-pub(super) fn row_block(len: usize) -> usize {
-    (ROW_BLOCK_BYTES / (len * 4)).clamp(8, 512) / 8 * 8
+/// Panels of one task: few enough to stay in a cache, many enough that each task has worth to
+/// arrange its rows for.
+pub(super) fn panels_a_task(layout: &PackLayout, tasks: usize) -> usize {
+    let most = (PANEL_GROUP_BYTES / layout.panel_bytes().max(1)).clamp(1, 32);
+    (layout.panels() / tasks.max(1)).clamp(1, most)
 }
 
 /// Packed weights: quantizes the activations, then one task for each tile of panels.
@@ -239,25 +247,40 @@ fn packed_rows(
     let (isa, len) = (rt.isa(), activation_len(k));
     let quantized = Quantized::new(rt, x, k)?;
     let (layout, panels, quantized) = (packed.layout(), packed.panels()?, quantized.words()?);
-    let row_block = row_block(len);
+    let rows = m.div_ceil(m.div_ceil(ROW_BLOCK)).next_multiple_of(TILE_ROWS);
     let group = if work([m, n, k]) < SERIAL_WORK {
         layout.panels()
     } else {
-        (layout.panels() / (8 * rt.threads())).clamp(1, 32)
+        panels_a_task(layout, 8 * rt.threads())
     };
-    rt.team().for_each_tile(out, n, (row_block, group * PANEL_COLS), |mut tile| {
-        let rows = tile.rows.len();
+    rt.team().for_each_tile(out, n, (rows, group * PANEL_COLS), |mut tile| {
         let x = &quantized[tile.rows.start * len..tile.rows.end * len];
-        scratch::with(rows * PANEL_COLS, |result| {
-            for first in tile.cols.clone().step_by(PANEL_COLS) {
-                let at = first / PANEL_COLS * layout.panel_bytes();
-                let panel = &panels[at..][..layout.panel_bytes()];
-                matmul_panel(isa, layout, panel, x, rows, result);
-                copy_tile(&mut tile, first, result, PANEL_COLS);
-            }
-        });
+        packed_tile(isa, layout, panels, x, &mut tile);
     });
     Ok(())
+}
+
+/// One tile of a product with packed weights. `x` are the records of the tile's rows, `panels`
+/// those of all columns.
+pub(super) fn packed_tile(
+    isa: Isa,
+    layout: &PackLayout,
+    panels: &[u8],
+    x: &[u32],
+    tile: &mut TileMut<'_, f32>,
+) {
+    let (first, count) = (tile.cols.start, tile.cols.len().div_ceil(PANEL_COLS));
+    let panels = &panels[first / PANEL_COLS * layout.panel_bytes()..];
+    let panels = &panels[..count * layout.panel_bytes()];
+    let block = tile.rows.len() * PANEL_COLS;
+    scratch::with(count * block + scratch_words(layout.k()), |scratch| {
+        let (result, scratch) = scratch.split_at_mut(count * block);
+        let scratch = <[u32]>::mut_from_bytes(scratch.as_mut_bytes()).expect("words like floats");
+        matmul_panels(isa, layout, panels, x, result, scratch);
+        for (panel, block) in result.chunks_exact(block).enumerate() {
+            copy_tile(tile, first + panel * PANEL_COLS, block, PANEL_COLS);
+        }
+    });
 }
 
 /// Copies a block of `width` columns, row-major, to the tile's columns from `first` on.

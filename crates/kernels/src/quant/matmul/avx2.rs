@@ -6,14 +6,14 @@ use std::arch::x86_64::{
     _mm256_cvtepu8_epi32, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_madd_epi16,
     _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16,
     _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8,
-    _mm256_sll_epi16, _mm256_sll_epi32, _mm256_srl_epi16, _mm256_srli_epi16, _mm256_xor_si256,
+    _mm256_sll_epi16, _mm256_sra_epi32, _mm256_srl_epi16, _mm256_srli_epi16, _mm256_xor_si256,
 };
 
 use super::records;
 use crate::isa::x86::{load_u8x16, load_u8x32, prefetch_ahead, store_f32x8};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
-use crate::quant::quantize::{XBlock, word};
+use crate::quant::quantize::{Bias, XBlock, word};
 
 /// Columns of one pass over a panel: the lanes of a register.
 pub(super) const HALF: usize = PANEL_COLS / 2;
@@ -113,10 +113,11 @@ impl<const MR: usize> Acc<MR> {
     fn start<F: Packed>(x: &[&XBlock; MR], part: usize) -> Self {
         let mut wide = [_mm256_setzero_si256(); MR];
         if F::OFFSET > 0 && F::BITS < 8 {
-            let shift = _mm_cvtsi32_si128(F::OFFSET.trailing_zeros().cast_signed());
+            let bias = Bias::new(F::OFFSET, part);
+            let shift = _mm_cvtsi32_si128(bias.shift.cast_signed());
             for (wide, x) in wide.iter_mut().zip(x) {
-                let neg_sum = _mm256_set1_epi32(x[word::NEG_SUMS[part]].cast_signed());
-                *wide = _mm256_sll_epi32(neg_sum, shift);
+                let start = _mm256_set1_epi32(x[bias.word].cast_signed());
+                *wide = _mm256_sra_epi32(start, shift);
             }
         }
         Self { narrow: [_mm256_setzero_si256(); MR], wide }

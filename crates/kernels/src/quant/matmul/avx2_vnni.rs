@@ -3,7 +3,7 @@
 use std::arch::x86_64::{
     __m256, __m256i, _mm_cvtsi32_si128, _mm256_cvtepi32_ps, _mm256_dpbusd_avx_epi32,
     _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sll_epi32,
+    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sra_epi32,
 };
 
 use super::avx2::{HALF, load_f16, scales, unpack};
@@ -11,7 +11,7 @@ use super::records;
 use crate::isa::x86::{prefetch_ahead, store_f32x8};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
-use crate::quant::quantize::{XBlock, word};
+use crate::quant::quantize::{Bias, XBlock, word};
 
 /// As the AVX2 version, with one instruction for the products of a quad.
 #[target_feature(enable = "avx2,f16c,fma,avxvnni")]
@@ -106,10 +106,11 @@ impl<const MR: usize> Acc<MR> {
     fn start<F: Packed>(x: &[&XBlock; MR], part: usize) -> Self {
         let mut acc = [_mm256_setzero_si256(); MR];
         if F::OFFSET > 0 {
-            let shift = _mm_cvtsi32_si128(F::OFFSET.trailing_zeros().cast_signed());
+            let bias = Bias::new(F::OFFSET, part);
+            let shift = _mm_cvtsi32_si128(bias.shift.cast_signed());
             for (acc, x) in acc.iter_mut().zip(x) {
-                let neg_sum = _mm256_set1_epi32(x[word::NEG_SUMS[part]].cast_signed());
-                *acc = _mm256_sll_epi32(neg_sum, shift);
+                let start = _mm256_set1_epi32(x[bias.word].cast_signed());
+                *acc = _mm256_sra_epi32(start, shift);
             }
         }
         Self(acc)

@@ -5,71 +5,81 @@ use std::arch::x86_64::{
     _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtph_ps, _mm512_dpbusd_epi32,
     _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi8,
     _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sll_epi16,
-    _mm512_sll_epi32, _mm512_srl_epi16, _mm512_srli_epi16,
+    _mm512_sra_epi32, _mm512_srl_epi16, _mm512_srli_epi16,
 };
 
-use super::records;
+use super::{Out, interleave};
 use crate::isa::x86::{load_u8x16, load_u8x32, load_u8x64, prefetch_ahead, store_f32x16};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
-use crate::quant::quantize::{XBlock, word};
+use crate::quant::quantize::{Bias, XBlock, word};
 
-/// Eight rows share each unpacked quad; what is left over goes through smaller tiles.
+/// Rows of a tile, and independent sums of one row: a tile needs about ten sums to keep both
+/// multipliers busy. What is left after whole tiles goes through the next larger one, so that no
+/// count of rows is slower than one more.
 #[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
-    let rows = out.len();
+pub(super) fn matmul<F: Packed>(
+    panels: &[u8],
+    x: &[XBlock],
+    out: &mut Out<'_>,
+    scratch: &mut [XBlock],
+) {
     let mut row = 0;
-    while rows - row >= 8 {
-        tile::<F, 8, 1>(panel, records(x, row, rows), &mut out[row..]);
-        row += 8;
+    while row < out.rows {
+        row += match out.rows - row {
+            1 => tiles::<F, 1, 4>(panels, x, row, out, scratch),
+            2 => tiles::<F, 2, 4>(panels, x, row, out, scratch),
+            3 | 4 => tiles::<F, 4, 2>(panels, x, row, out, scratch),
+            5 | 6 => tiles::<F, 6, 2>(panels, x, row, out, scratch),
+            7 | 8 => tiles::<F, 8, 2>(panels, x, row, out, scratch),
+            _ => tiles::<F, 12, 1>(panels, x, row, out, scratch),
+        };
     }
-    if rows - row >= 4 {
-        tile::<F, 4, 2>(panel, records(x, row, rows), &mut out[row..]);
-        row += 4;
+}
+
+/// `MR` rows from `row` on with every panel. Returns `MR`.
+#[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn tiles<F: Packed, const MR: usize, const CH: usize>(
+    panels: &[u8],
+    x: &[XBlock],
+    row: usize,
+    out: &mut Out<'_>,
+    scratch: &mut [XBlock],
+) -> usize {
+    let x = interleave::<MR>(x, row, out.rows, scratch);
+    for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
+        tile::<F, MR, CH>(panel, x, out.from(p, row));
     }
-    if rows - row >= 2 {
-        tile::<F, 2, 2>(panel, records(x, row, rows), &mut out[row..]);
-        row += 2;
-    }
-    if rows - row >= 1 {
-        tile::<F, 1, 4>(panel, records(x, row, rows), &mut out[row..]);
-    }
+    MR
 }
 
 #[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn tile<F: Packed, const MR: usize, const CH: usize>(
     panel: &[u8],
-    x: [&[XBlock]; MR],
+    x: &[[XBlock; MR]],
     out: &mut [[f32; PANEL_COLS]],
 ) {
     let mut sums = [_mm512_setzero_ps(); MR];
+    let groups = F::ELEMS / F::GROUP;
     for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
         let d = load_f16(unit, 0);
         let m = if F::MIN { load_f16(unit, 2 * PANEL_COLS) } else { _mm512_setzero_ps() };
-        for g in 0..F::ELEMS / 32 {
-            let planes = &unit[F::QUANTS_AT + g * F::QUANT_BYTES..][..F::QUANT_BYTES];
-            if MR < 8 {
+        for g in 0..groups {
+            // Groups of 16 are halves of 32 k.
+            let (block, half) = if F::GROUP == 32 { (g, 0) } else { (g / 2, g % 2) };
+            let planes = &unit[F::QUANTS_AT + block * F::QUANT_BYTES..][..F::QUANT_BYTES];
+            if MR < 8 && half == 0 {
                 prefetch_ahead(planes);
             }
-            let block = u * (F::ELEMS / 32) + g;
-            let x: [&XBlock; MR] = x.map(|x| &x[block]);
+            let x = &x[u * (F::ELEMS / 32) + block];
+            let mut acc = start::<F, MR, CH>(x, half);
+            pair::<F, MR, CH, 0>(planes, x, half, &mut acc);
+            pair::<F, MR, CH, 1>(planes, x, half, &mut acc);
             if F::GROUP == 32 {
-                let mut acc = start::<F, MR, CH>(&x, 0);
-                pair::<F, MR, CH, 0>(planes, &x, &mut acc);
-                pair::<F, MR, CH, 1>(planes, &x, &mut acc);
-                pair::<F, MR, CH, 2>(planes, &x, &mut acc);
-                pair::<F, MR, CH, 3>(planes, &x, &mut acc);
-                finish::<F, MR, CH>(scales::<F>(unit, g, d, m), &x, 0, acc, &mut sums);
-            } else {
-                let mut acc = start::<F, MR, CH>(&x, 1);
-                pair::<F, MR, CH, 0>(planes, &x, &mut acc);
-                pair::<F, MR, CH, 1>(planes, &x, &mut acc);
-                finish::<F, MR, CH>(scales::<F>(unit, 2 * g, d, m), &x, 1, acc, &mut sums);
-                let mut acc = start::<F, MR, CH>(&x, 2);
-                pair::<F, MR, CH, 2>(planes, &x, &mut acc);
-                pair::<F, MR, CH, 3>(planes, &x, &mut acc);
-                finish::<F, MR, CH>(scales::<F>(unit, 2 * g + 1, d, m), &x, 2, acc, &mut sums);
+                pair::<F, MR, CH, 2>(planes, x, half, &mut acc);
+                pair::<F, MR, CH, 3>(planes, x, half, &mut acc);
             }
+            finish::<F, MR, CH>(scales::<F>(unit, g, d, m), x, half, acc, &mut sums);
         }
     }
     for (out, sum) in out.iter_mut().zip(sums) {
@@ -77,55 +87,64 @@ fn tile<F: Packed, const MR: usize, const CH: usize>(
     }
 }
 
-/// Takes the offset off in advance: `-OFFSET * sum(x)`. `part` is 0 for the whole block, 1 and 2
-/// for its halves.
+/// Which sums of an activation block a group needs: 0 the whole, 1 and 2 those of its halves.
+#[inline]
+const fn part<F: Packed>(half: usize) -> usize {
+    if F::GROUP == 32 { 0 } else { 1 + half }
+}
+
+/// Takes the offset off in advance: `-OFFSET * sum(x)`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn start<F: Packed, const MR: usize, const CH: usize>(
-    x: &[&XBlock; MR],
-    part: usize,
+    x: &[XBlock; MR],
+    half: usize,
 ) -> [[__m512i; MR]; CH] {
     let mut acc = [[_mm512_setzero_si512(); MR]; CH];
     if F::OFFSET > 0 {
-        let shift = _mm_cvtsi32_si128(F::OFFSET.trailing_zeros().cast_signed());
+        let bias = Bias::new(F::OFFSET, part::<F>(half));
+        let shift = _mm_cvtsi32_si128(bias.shift.cast_signed());
         for (acc, x) in acc[0].iter_mut().zip(x) {
-            let neg_sum = _mm512_set1_epi32(x[word::NEG_SUMS[part]].cast_signed());
-            *acc = _mm512_sll_epi32(neg_sum, shift);
+            let start = _mm512_set1_epi32(x[bias.word].cast_signed());
+            *acc = _mm512_sra_epi32(start, shift);
         }
     }
     acc
 }
 
-/// Adds the products of quads `2 * P` and `2 * P + 1`.
+/// Adds the products of quads `2 * P` and `2 * P + 1` of a group.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
 fn pair<F: Packed, const MR: usize, const CH: usize, const P: usize>(
     planes: &[u8],
-    x: &[&XBlock; MR],
+    x: &[XBlock; MR],
+    half: usize,
     acc: &mut [[__m512i; MR]; CH],
 ) {
-    let (first, second) = unpack::<F, P>(planes);
+    let (first, second) = unpack::<F, P>(planes, half);
+    let at = 4 * half + 2 * P;
     for (acc, x) in acc[2 * P % CH].iter_mut().zip(x) {
-        *acc = _mm512_dpbusd_epi32(*acc, first, _mm512_set1_epi32(x[2 * P].cast_signed()));
+        *acc = _mm512_dpbusd_epi32(*acc, first, _mm512_set1_epi32(x[at].cast_signed()));
     }
     for (acc, x) in acc[(2 * P + 1) % CH].iter_mut().zip(x) {
-        *acc = _mm512_dpbusd_epi32(*acc, second, _mm512_set1_epi32(x[2 * P + 1].cast_signed()));
+        *acc = _mm512_dpbusd_epi32(*acc, second, _mm512_set1_epi32(x[at + 1].cast_signed()));
     }
 }
 
-/// Quads `2 * P` and `2 * P + 1` as unsigned bytes.
+/// Quads `2 * P` and `2 * P + 1` of a group as unsigned bytes.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-fn unpack<F: Packed, const P: usize>(planes: &[u8]) -> (__m512i, __m512i) {
+fn unpack<F: Packed, const P: usize>(planes: &[u8], half: usize) -> (__m512i, __m512i) {
     if F::BITS == 8 {
-        return (load(planes, 2 * P), load(planes, 2 * P + 1));
+        return (load(planes, 4 * half + 2 * P), load(planes, 4 * half + 2 * P + 1));
     }
-    let low = load(planes, P);
+    let low = load(planes, 2 * half + P);
     let mask = _mm512_set1_epi8(0x0f);
     let first = _mm512_and_si512(low, mask);
     let second = _mm512_and_si512(_mm512_srli_epi16::<4>(low), mask);
     match F::BITS {
         5 => {
+            const { assert!(F::BITS != 5 || F::GROUP == 32, "a plane holds a bit of 32 k") };
             let (high, mask) = (load(planes, 4), _mm512_set1_epi8(0x10));
             (
                 with_high(first, shift(high, 4 - 2 * P.cast_signed()), mask),
@@ -133,7 +152,7 @@ fn unpack<F: Packed, const P: usize>(planes: &[u8]) -> (__m512i, __m512i) {
             )
         }
         6 => {
-            let (high, mask) = (load(planes, 4 + P / 2), _mm512_set1_epi8(0x30));
+            let (high, mask) = (load(planes, 4 + P / 2 + half), _mm512_set1_epi8(0x30));
             let left = 4 - 4 * (P % 2).cast_signed();
             (
                 with_high(first, shift(high, left), mask),
@@ -184,8 +203,8 @@ fn scales<F: Packed>(unit: &[u8], g: usize, d: __m512, m: __m512) -> (__m512, __
 #[inline]
 fn finish<F: Packed, const MR: usize, const CH: usize>(
     (scale, min): (__m512, __m512),
-    x: &[&XBlock; MR],
-    part: usize,
+    x: &[XBlock; MR],
+    half: usize,
     acc: [[__m512i; MR]; CH],
     sums: &mut [__m512; MR],
 ) {
@@ -201,7 +220,7 @@ fn finish<F: Packed, const MR: usize, const CH: usize>(
         let scale = _mm512_mul_ps(scale, _mm512_set1_ps(f32::from_bits(x[word::SCALE])));
         *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), scale, *sum);
         if F::MIN {
-            let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part]]);
+            let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part::<F>(half)]]);
             *sum = _mm512_fnmadd_ps(min, _mm512_set1_ps(scaled_sum), *sum);
         }
     }

@@ -3,7 +3,7 @@
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
 use crate::quant::pack::{load_quad, load_scales};
-use crate::quant::quantize::{XBlock, word};
+use crate::quant::quantize::{Bias, XBlock, word};
 
 /// The specification: unpack 32 k at a time, then one row after the other.
 pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
@@ -34,8 +34,11 @@ fn add_group<F: Packed>(
 ) {
     let part = if F::GROUP == 32 { 0 } else { 1 + half };
     let first = half * F::GROUP / 4;
-    let neg_sum = x[word::NEG_SUMS[part]].cast_signed();
-    let mut sums = [neg_sum * i32::from(F::OFFSET); PANEL_COLS];
+    let mut sums = [0; PANEL_COLS];
+    if F::OFFSET > 0 {
+        let bias = Bias::new(F::OFFSET, part);
+        sums.fill(x[bias.word].cast_signed() >> bias.shift);
+    }
     for (quad, x) in quads.iter().zip(&x[first..]) {
         let x = x.to_le_bytes().map(|x| i32::from(x.cast_signed()));
         for (sum, w) in sums.iter_mut().zip(quad.as_chunks::<4>().0) {

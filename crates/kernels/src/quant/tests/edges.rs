@@ -8,7 +8,7 @@ fn every_row_count_around_a_tile_is_right() {
         let mut rng = Rng::new(1);
         let k = 2 * dtype.unit().0;
         let w = Weight::random(dtype, 17, k, &mut rng);
-        for m in (0..=9).chain(31..=33).chain(63..=65) {
+        for m in (0..=27).chain([63, 64, 65]) {
             check(&w, m, &rng.normals(m * k, 1.0), "rows");
         }
     }
@@ -44,8 +44,7 @@ fn an_empty_depth_gives_zeros() {
         let layout = PackLayout::new(dtype, 5, 0).unwrap();
         assert_eq!((layout.panels(), layout.total_bytes()), (1, 0));
         for isa in Isa::available() {
-            let mut out = [f32::NAN; 2 * PANEL_COLS];
-            matmul_panel(isa, &layout, &[], &[], 2, &mut out);
+            let out = run(isa, &layout, &[], &[], 2);
             assert!(out.iter().all(|&x| x.to_bits() == 0));
         }
     }
@@ -121,8 +120,7 @@ fn every_f16_scale_is_exact_in_every_kernel() {
                 row[2] = 1;
             }
             pack_panel(&layout, &raw, &mut panel);
-            let mut out = [f32::NAN; PANEL_COLS];
-            matmul_panel(isa, &layout, &panel, &record, 1, &mut out);
+            let out = run(isa, &layout, &panel, &record, 1);
             for (got, bits) in out.into_iter().zip(first..=first | 15) {
                 let scale = f16_to_f32(bits);
                 let same = if scale.is_finite() { got == 127.0 * scale } else { !got.is_finite() };
@@ -167,9 +165,8 @@ fn a_panel_needs_no_alignment() {
             let want = matmul(isa, &w, &x, 2);
             let mut shifted = vec![0; w.packed.len() + 3];
             shifted[3..].copy_from_slice(&w.packed);
-            let mut out = [f32::NAN; 2 * PANEL_COLS];
-            matmul_panel(isa, &w.layout, &shifted[3..], &x, 2, &mut out);
-            assert_eq!(out.as_slice(), want, "{} {dtype}", isa.name());
+            let out = run(isa, &w.layout, &shifted[3..], &x, 2);
+            assert_eq!(out, want, "{} {dtype}", isa.name());
         }
     }
 }
@@ -179,5 +176,39 @@ fn a_panel_needs_no_alignment() {
 fn a_short_activation_is_refused() {
     let layout = PackLayout::new(DType::Q8_0, 16, 32).unwrap();
     let panel = vec![0; layout.panel_bytes()];
-    matmul_panel(Isa::Scalar, &layout, &panel, &[0; 15], 1, &mut [0.0; PANEL_COLS]);
+    run(Isa::Scalar, &layout, &panel, &[0; 15], 1);
+}
+
+#[test]
+#[should_panic(expected = "words of scratch")]
+fn a_short_scratch_is_refused() {
+    let layout = PackLayout::new(DType::Q8_0, 16, 32).unwrap();
+    let (panel, mut out) = (vec![0; layout.panel_bytes()], [0.0; PANEL_COLS]);
+    let mut scratch = vec![0; scratch_words(32) - 1];
+    matmul_panels(Isa::Scalar, &layout, &panel, &[0; 16], &mut out, &mut scratch);
+}
+
+/// A row gives the same bits whatever rows are beside it, and a panel whatever panels are.
+#[test]
+fn a_row_does_not_depend_on_its_neighbours() {
+    for dtype in block_formats() {
+        let mut rng = Rng::new(9);
+        let k = 2 * dtype.unit().0;
+        let w = Weight::random(dtype, 40, k, &mut rng);
+        let x = quantize(Isa::Scalar, &rng.normals(26 * k, 1.0), k);
+        for isa in Isa::available() {
+            let all = matmul(isa, &w, &x, 26);
+            for (first, rows) in [(0, 1), (3, 2), (5, 4), (1, 6), (8, 7), (13, 13), (2, 24)] {
+                let x = &x[first * activation_len(k)..][..rows * activation_len(k)];
+                let some = matmul(isa, &w, x, rows);
+                let want = &all[first * 40..][..rows * 40];
+                assert!(some == want, "{} {dtype} rows {first}+{rows}", isa.name());
+            }
+            let (one, panel) = (PackLayout::new(dtype, 16, k).unwrap(), w.layout.panel_bytes());
+            let some = run(isa, &one, &w.packed[panel..][..panel], &x, 26);
+            for (some, all) in some.chunks_exact(16).zip(all.chunks_exact(40)) {
+                assert!(some == &all[16..32], "{} {dtype} one panel", isa.name());
+            }
+        }
+    }
 }

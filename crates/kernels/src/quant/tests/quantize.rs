@@ -66,12 +66,12 @@ fn a_block_is_what_its_words_say() {
             assert!(flushed || quants.iter().any(|q| q.abs() == 127), "the largest is not 127");
             let sums = [&quants[..], &quants[..16], &quants[16..]].map(|q| q.iter().sum::<i32>());
             for (i, sum) in sums.into_iter().enumerate() {
-                assert_eq!(block[12 + i].cast_signed(), -sum);
+                assert_eq!(block[12 + i].cast_signed(), sum * [-16, -32, -32][i]);
                 #[expect(clippy::cast_precision_loss, reason = "small")]
                 let scaled = scale * sum as f32;
                 assert_eq!(block[9 + i], scaled.to_bits());
             }
-            assert_eq!(block[15], 0);
+            assert_eq!(block[15].cast_signed(), -128 * sums[0]);
         }
         assert!(record[row.len().div_ceil(32) * 16..].iter().all(|&word| word == 0));
     }
