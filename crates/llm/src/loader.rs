@@ -10,6 +10,11 @@ use crate::error::{Error, Result};
 use crate::models::blocks::Linear;
 use crate::pack::PackPlan;
 
+/// The smallest page that a system has.
+const PAGE_BYTES: usize = 4096;
+/// What a thread reads at a time.
+const TOUCH_BYTES: usize = 1 << 20;
+
 /// Reads the tensors of one file. Remembers which were used.
 pub(crate) struct Loader<'a> {
     rt: &'a Runtime,
@@ -170,6 +175,8 @@ impl<'a> Loader<'a> {
         if self.plan.packed_bytes(name).is_some() {
             // The packed form serves from now on; the file's pages need not stay in memory too.
             matrix.pack_in_windows(|len_bytes| self.file.release(info, len_bytes))?;
+        } else if self.plan.fits() {
+            self.touch(info)?;
         }
         self.account(|memory| match matrix.packed_bytes() {
             0 => memory.in_file += info.len_bytes() as u64,
@@ -177,6 +184,20 @@ impl<'a> Loader<'a> {
         });
         self.loaded(info);
         Ok(matrix)
+    }
+
+    /// Reads a byte of each page of a matrix that stays in the file, on all threads, so that the wait
+    /// for the disk is here, where progress is shown, and not in the first tokens.
+    fn touch(&self, info: &TensorInfo) -> Result<()> {
+        let bytes = self.file.tensor_data(info)?;
+        let blocks = bytes.len().div_ceil(TOUCH_BYTES);
+        self.rt.team().run(blocks, |block| {
+            let start = block * TOUCH_BYTES;
+            let pages =
+                bytes[start..bytes.len().min(start + TOUCH_BYTES)].iter().step_by(PAGE_BYTES);
+            std::hint::black_box(pages.fold(0, |all, &byte| all | byte));
+        });
+        Ok(())
     }
 
     /// A table whose rows are looked up, and which is not multiplied with: never packed.

@@ -46,17 +46,21 @@ pub struct PackPlan {
     /// Bytes of the packed form, by tensor.
     packed: HashMap<String, u64>,
     left_out: usize,
+    /// Whether the rest of the file fits into the free memory as well.
+    fits: bool,
 }
 
 impl PackPlan {
     /// Decides for every tensor. `free_bytes` is what [`Pack::Auto`] may use a part of; `None`, not
     /// known, is enough for everything.
     pub fn new(file: &File, pack: Pack, free_bytes: Option<u64>) -> Self {
-        let mut plan = Self { packed: HashMap::new(), left_out: 0 };
-        let limit = match (pack, free_bytes) {
-            (Pack::Never, _) => return plan,
-            (Pack::Auto, Some(free)) => free / 8 * AUTO_EIGHTHS,
-            (Pack::Always, _) | (Pack::Auto, None) => u64::MAX,
+        let room = free_bytes.map_or(u64::MAX, |free| free / 8 * AUTO_EIGHTHS);
+        let fits = file.tensor_bytes() <= room;
+        let mut plan = Self { packed: HashMap::new(), left_out: 0, fits };
+        let limit = match pack {
+            Pack::Never => return plan,
+            Pack::Auto => room,
+            Pack::Always => u64::MAX,
         };
         let mut sum = 0u64;
         for info in file.tensors() {
@@ -75,6 +79,12 @@ impl PackPlan {
     /// Bytes of the packed form of a tensor. `None` if it stays as the file has it.
     pub fn packed_bytes(&self, tensor: &str) -> Option<u64> {
         self.packed.get(tensor).copied()
+    }
+
+    /// Whether the free memory holds the tensors of the file, packed or not: what stays in the file
+    /// can be read ahead then.
+    pub(crate) fn fits(&self) -> bool {
+        self.fits && self.left_out == 0
     }
 
     /// Number of matrices that would be packed if there were memory for them.

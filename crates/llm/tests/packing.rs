@@ -20,7 +20,7 @@ fn load(name: &str, pack: Pack) -> Model {
 #[test]
 fn packing_stops_where_the_free_memory_ends() {
     let file = file("models/random-llama-q4_k_m.gguf");
-    let all = PackPlan::new(&file, Pack::Always, Some(0));
+    let all = PackPlan::new(&file, Pack::Always, None);
     let matrices: Vec<_> =
         file.tensors().iter().filter(|info| info.shape_row_major().len() == 2).collect();
     let sizes: Vec<u64> =
