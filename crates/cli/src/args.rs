@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use fucina::llm::sampler::{ConfigError, SamplerConfig};
 
-use crate::bench::gpu::args::GpuBench;
+use crate::bench::Calls;
 use crate::cache::CacheArgs;
 use crate::chat::args::{ChatArgs, TurnArgs};
 use crate::exit::{Exit, Failure};
@@ -171,12 +171,13 @@ pub(crate) struct SamplingArgs {
 #[command(after_help = "\
 Examples:
   fucina bench
+  fucina bench ops
   fucina bench gpu-dispatch
   fucina bench model.gguf -p 128,512 -n 32 -t 1,2,4
   fucina bench model.gguf -d 1024 --json > record.json")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    pub(crate) gpu: Option<GpuBench>,
+    pub(crate) calls: Option<Calls>,
     /// A GGUF file, or the name of a pulled model [default: the embedded model]
     pub(crate) model: Option<PathBuf>,
     /// Tokens of a prompt, a list; 0 leaves the test out [default: 512, or what fits the context]

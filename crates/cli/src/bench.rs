@@ -1,15 +1,19 @@
 //! `fucina bench`: rows in the convention of the field, `ppN` and `tgN`.
 //!
 //! Logits are computed and not sampled from. Tokens are pseudo-random and the same in every run:
-//! what they are does not change the work. [`gpu`] measures single calls on a device instead.
+//! what they are does not change the work. [`gpu`] and [`ops`] measure single calls instead, on a
+//! device and on the CPU.
 
 pub(crate) mod gpu;
+mod operands;
+pub(crate) mod ops;
 mod record;
 mod report;
 mod table;
 
 use std::time::Instant;
 
+use clap::Subcommand;
 use fucina::llm::{Model, Session};
 
 use crate::args::BenchArgs;
@@ -17,12 +21,22 @@ use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
 use crate::source::{self, Source};
 use crate::trace::{self, Tracing};
+use gpu::args::GpuBench;
+use ops::args::OpsArgs;
 use record::Row;
 use report::Report;
 
 /// Sizes of the tests where none are asked for.
 const PROMPT: usize = 512;
 const GENERATE: usize = 128;
+
+/// Benchmarks of single calls.
+#[derive(Subcommand)]
+pub(crate) enum Calls {
+    #[command(flatten)]
+    Gpu(GpuBench),
+    Ops(OpsArgs),
+}
 
 /// One test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +64,10 @@ impl Test {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
-    if let Some(bench) = &args.gpu {
-        return gpu::run(bench);
+    match &args.calls {
+        Some(Calls::Gpu(bench)) => return gpu::run(bench),
+        Some(Calls::Ops(bench)) => return ops::run(bench),
+        None => {}
     }
     args.trace.around(|tracing| go(args, tracing))
 }
@@ -167,7 +183,7 @@ mod tests {
 
     fn args() -> BenchArgs {
         BenchArgs {
-            gpu: None,
+            calls: None,
             model: None,
             n_prompt: None,
             n_gen: None,

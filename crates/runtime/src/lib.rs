@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod axes;
+mod ceiling;
 mod config;
 mod cores;
 mod error;
@@ -32,6 +33,7 @@ mod threads;
 mod weight;
 
 pub use axes::{Axes, Axis, EndsWith, Join, Tensor, Without};
+pub use ceiling::Ceilings;
 pub use config::{Config, ConfigError, GateOverrides, Offload};
 pub use error::{Error, Result};
 pub use fucina_accel as accel;

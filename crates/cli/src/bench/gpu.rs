@@ -8,8 +8,8 @@ pub(crate) mod args;
 mod data;
 mod measure;
 mod report;
-mod row;
-mod shapes;
+pub(in crate::bench) mod row;
+pub(in crate::bench) mod shapes;
 mod site;
 
 use fucina::accel::DeviceInfo;

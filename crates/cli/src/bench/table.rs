@@ -1,5 +1,8 @@
 //! How the rows of a benchmark are shown: the formats, and Markdown tables.
 
+use serde::Serialize;
+use serde_json::Value;
+
 use crate::output;
 
 /// What rows are written as.
@@ -59,4 +62,20 @@ impl<const N: usize> Table<N> {
             .collect();
         format!("| {} |\n", padded.join(" | "))
     }
+}
+
+/// The fields of the JSON but lists and objects, with a line of names before the first row.
+pub(super) fn csv(row: &impl Serialize, first: bool) -> anyhow::Result<String> {
+    let Value::Object(fields) = serde_json::to_value(row)? else { return Ok(String::new()) };
+    let fields: Vec<_> =
+        fields.iter().filter(|(_, value)| !value.is_object() && !value.is_array()).collect();
+    let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    let values = fields.iter().map(|(_, value)| match value {
+        Value::Null => String::new(),
+        Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
+        other => other.to_string(),
+    });
+    let values: Vec<_> = values.collect();
+    let head = if first { format!("{}\n", names.join(",")) } else { String::new() };
+    Ok(format!("{head}{}\n", values.join(",")))
 }

@@ -115,7 +115,7 @@ pub(crate) struct CommonArgs {
     pub(crate) quiet: bool,
 }
 
-fn within(text: &str, most: usize, what: &str) -> Result<usize, String> {
+pub(in crate::bench) fn within(text: &str, most: usize, what: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("a number of {what} from 1 to {most} is expected"))
 }
@@ -128,6 +128,6 @@ fn queue(text: &str) -> Result<usize, String> {
     within(text, MAX_QUEUE, "calls")
 }
 
-fn dim(text: &str) -> Result<usize, String> {
+pub(in crate::bench) fn dim(text: &str) -> Result<usize, String> {
     within(text, MAX_DIM, "elements")
 }

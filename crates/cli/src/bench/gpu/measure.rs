@@ -8,10 +8,11 @@ use std::time::Instant;
 use fucina::route::{Kind, Query, Route, decide};
 use fucina::{DynTensor, Memory, Offload};
 
-use super::data::{Exactness, Weights, activations, max_abs};
+use super::data::{Exactness, max_abs};
 use super::row::{Moved, Row, Samples};
 use super::shapes::Case;
 use super::site::Site;
+use crate::bench::operands::{Weights, activations};
 
 /// Rounds of both sides before any that counts, after one of each kind.
 const WARM_ROUNDS: usize = 4;

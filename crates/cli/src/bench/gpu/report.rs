@@ -1,10 +1,8 @@
 //! Rows as they come: a Markdown table, CSV, or JSON at the end.
 
-use serde_json::Value;
-
 use super::args::CommonArgs;
 use super::row::{Row, micros, quantile};
-use crate::bench::table::{Format, Table};
+use crate::bench::table::{Format, Table, csv};
 use crate::output;
 
 const COLUMNS: usize = 12;
@@ -121,19 +119,4 @@ fn crossover(row: &Row) -> String {
     let ratios = row.samples.ratios();
     let wins = ratios.iter().filter(|&&ratio| ratio > 1.0).count();
     format!("cpu / async p10 p50 p90: {}, device wins {wins} of {}", spread(&ratios), ratios.len())
-}
-
-/// The fields of the JSON but the samples, with a line of names before the first.
-fn csv(row: &Row, first: bool) -> anyhow::Result<String> {
-    let Value::Object(fields) = serde_json::to_value(row)? else { return Ok(String::new()) };
-    let fields: Vec<_> = fields.iter().filter(|(_, value)| !value.is_object()).collect();
-    let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-    let values = fields.iter().map(|(_, value)| match value {
-        Value::Null => String::new(),
-        Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
-        other => other.to_string(),
-    });
-    let values: Vec<_> = values.collect();
-    let head = if first { format!("{}\n", names.join(",")) } else { String::new() };
-    Ok(format!("{head}{}\n", values.join(",")))
 }

@@ -111,7 +111,7 @@ pub(super) fn micros(samples: &[u64]) -> Vec<f64> {
     clippy::cast_sign_loss,
     reason = "an index below 64"
 )]
-pub(super) fn quantile(values: &[f64], part: f64) -> Option<f64> {
+pub(in crate::bench) fn quantile(values: &[f64], part: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = (sorted.len() as f64 * part) as usize;

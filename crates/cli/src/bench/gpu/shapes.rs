@@ -6,7 +6,7 @@ use super::args::{CommonArgs, DispatchArgs, FormatsArgs, Section};
 use crate::exit::Failure;
 
 /// Most elements of an operand or a result: a gigabyte of f32.
-const MAX_ELEMS: usize = 1 << 28;
+pub(in crate::bench) const MAX_ELEMS: usize = 1 << 28;
 
 /// `out[m, n] = x[m, k] * weights[n, k]ᵀ`.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +52,7 @@ impl Case {
     }
 }
 
-const DISPATCH: [(&str, [usize; 3], usize); 6] = [
+pub(in crate::bench) const DISPATCH: [(&str, [usize; 3], usize); 6] = [
     ("gemv 1x4096x4096", [1, 4096, 4096], 15),
     ("gemm 256^3", [256; 3], 15),
     ("gemm 512^3", [512; 3], 10),
@@ -61,14 +61,14 @@ const DISPATCH: [(&str, [usize; 3], usize); 6] = [
     ("gemm 2048^3", [2048; 3], 3),
 ];
 
-const F16: [(&str, [usize; 3], usize); 4] = [
+pub(in crate::bench) const F16: [(&str, [usize; 3], usize); 4] = [
     ("decode-qkv", [1, 4096, 1024], 12),
     ("prefill32-qkv", [32, 4096, 1024], 8),
     ("prefill128-qkv", [128, 4096, 1024], 5),
     ("decode-lmhead", [1, 151_936, 1024], 4),
 ];
 
-const QUANT: [(&str, [usize; 3], usize); 16] = [
+pub(in crate::bench) const QUANT: [(&str, [usize; 3], usize); 16] = [
     ("decode", [1, 4096, 4096], 12),
     ("decode", [2, 4096, 4096], 12),
     ("decode", [3, 4096, 4096], 12),
@@ -87,7 +87,8 @@ const QUANT: [(&str, [usize; 3], usize); 16] = [
     ("prefill128", [128, 4096, 4096], 5),
 ];
 
-const QUANT_FORMATS: [DType; 4] = [DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::Q8_0];
+pub(in crate::bench) const QUANT_FORMATS: [DType; 4] =
+    [DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::Q8_0];
 
 /// The f32 shapes that were asked for.
 pub(super) fn dispatch(args: &DispatchArgs) -> anyhow::Result<Vec<Case>> {
