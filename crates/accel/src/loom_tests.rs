@@ -86,6 +86,28 @@ fn r12_loom_racing_readers_publish_once() {
     });
 }
 
+/// One thread fetches two results while another reads one of them. Nothing is published twice.
+#[test]
+fn r12_loom_a_fetch_races_with_a_read() {
+    model(|| {
+        let (pool, provider) = (Pool::default(), Arc::new(ManualProvider::default()));
+        provider.set_ends_at_once();
+        let x = pool.take(4).unwrap();
+        let a = Arc::new(run(&provider, &pool, &x));
+        let b = run(&provider, &pool, &x);
+        let (alias, theirs) = (a.clone(), provider.clone());
+        let reader = thread::spawn(move || {
+            assert_eq!(alias.host().unwrap(), [1; 4]);
+            theirs.look(0);
+        });
+        Storage::fetch([&*a, &b]).unwrap();
+        assert_eq!((a.host().unwrap(), b.host().unwrap()), (&[1; 4][..], &[2; 4][..]));
+        provider.look(0);
+        reader.join().unwrap();
+        assert_eq!((provider.publishes(0), provider.publishes(1)), (1, 1));
+    });
+}
+
 /// One alias is read while another is dropped and a third thread takes memory: what it gets is
 /// never the memory of the command.
 #[test]

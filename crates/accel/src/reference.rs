@@ -34,7 +34,7 @@ use lane::{Lane, Shared};
 
 #[cfg(loom)]
 pub use manual::Witness;
-pub use manual::{Manual, ManualProvider};
+pub use manual::{Copied, Manual, ManualProvider};
 
 /// How a [`ReferenceProvider`] behaves. The default is a quick device without faults.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! Large f32 products by cuBLAS, where it can be had.
 //!
 //! The library is opened when a product first wants it. Whatever goes wrong, then or later, switches
-//! it off, with a reason that [`CuBlas::about`] tells; our own kernels run the same calls. All calls
+//! it off, with a reason that [`CuBlas::about`] tells; our own kernels run the same calls. Only what
+//! went wrong for want of memory is tried again. All calls
 //! of the one handle are made under the lock of the queue, as launches are: it works in the compute
 //! lane. It is destroyed before the lanes are.
 
@@ -14,6 +15,7 @@ use crate::config::{CudaConfig, OptionalLibrary};
 use crate::driver::{Context, CuError, Entered, held};
 use crate::memory::Buffer;
 use crate::queue::Device;
+use crate::retry::Retry;
 use crate::sys::{self, DevicePtr, Handle, Status};
 
 /// Names of the library, in the order of search.
@@ -37,8 +39,26 @@ pub(crate) struct CuBlas {
 
 enum State {
     Untried,
+    /// Memory was short, with the library open. It is tried again, now and then.
+    Waiting {
+        table: Arc<sys::Blas>,
+        retry: Retry,
+        why: String,
+    },
     Ready(Arc<Blas>),
     Off(String),
+}
+
+/// Why there is no handle.
+enum NoHandle {
+    Memory(Arc<sys::Blas>, String),
+    Never(String),
+}
+
+impl From<String> for NoHandle {
+    fn from(why: String) -> Self {
+        Self::Never(why)
+    }
 }
 
 impl CuBlas {
@@ -49,12 +69,25 @@ impl CuBlas {
     /// The library, which the first call opens. `None` if it is switched off.
     pub(crate) fn get(&self, device: &Device, entered: &Entered<'_>) -> Option<Arc<Blas>> {
         let mut state = held(&self.state);
-        if let State::Untried = *state {
-            *state = match self.open(device, entered) {
-                Ok(blas) => State::Ready(Arc::new(blas)),
-                Err(why) => State::Off(why),
-            };
-        }
+        let (table, mut retry) = match &mut *state {
+            State::Untried => (None, Retry::default()),
+            State::Waiting { table, retry, .. } => {
+                if !retry.is_due() {
+                    return None;
+                }
+                (Some(Arc::clone(table)), std::mem::take(retry))
+            }
+            State::Ready(blas) if blas.failure.get().is_none() => return Some(Arc::clone(blas)),
+            _ => return None,
+        };
+        *state = match self.open(device, entered, table) {
+            Ok(blas) => State::Ready(Arc::new(blas)),
+            Err(NoHandle::Never(why)) => State::Off(why),
+            Err(NoHandle::Memory(table, why)) => {
+                retry.failed();
+                State::Waiting { table, retry, why }
+            }
+        };
         match &*state {
             State::Ready(blas) if blas.failure.get().is_none() => Some(Arc::clone(blas)),
             _ => None,
@@ -68,6 +101,7 @@ impl CuBlas {
         match &*held(&self.state) {
             State::Untried => own("cuBLAS was not tried"),
             State::Off(why) => own(why),
+            State::Waiting { why, .. } => own(&format!("{why}; it will be tried again")),
             State::Ready(blas) => match blas.failure.get() {
                 Some(error) => own(&format!("a call of cuBLAS failed with {error}")),
                 None => {
@@ -78,29 +112,52 @@ impl CuBlas {
         }
     }
 
-    fn open(&self, device: &Device, entered: &Entered<'_>) -> std::result::Result<Blas, String> {
-        let table = match &self.config.cublas {
-            OptionalLibrary::Off => return Err("cuBLAS is switched off".to_owned()),
-            OptionalLibrary::Path(path) => sys::Blas::open(&[path])?,
+    fn table(&self) -> std::result::Result<sys::Blas, String> {
+        match &self.config.cublas {
+            OptionalLibrary::Off => Err("cuBLAS is switched off".to_owned()),
+            OptionalLibrary::Path(path) => sys::Blas::open(&[path]),
             // It would open the system's driver, which knows nothing of our objects.
             OptionalLibrary::System if self.config.library.is_some() => {
-                return Err("with another driver, cuBLAS must be named, too".to_owned());
+                Err("with another driver, cuBLAS must be named, too".to_owned())
             }
-            OptionalLibrary::System => sys::Blas::open(&NAMES.map(Path::new))?,
-        };
+            OptionalLibrary::System => sys::Blas::open(&NAMES.map(Path::new)),
+        }
+    }
+
+    /// A handle, of the library that an earlier try has opened.
+    fn open(
+        &self,
+        device: &Device,
+        entered: &Entered<'_>,
+        opened: Option<Arc<sys::Blas>>,
+    ) -> std::result::Result<Blas, NoHandle> {
         let size = WORKSPACE_BYTES[usize::from(self.capability >= (9, 0))];
-        let workspace = device.memory.take(size);
-        let workspace = workspace.ok_or("no device memory is left for the workspace of cuBLAS")?;
-        let failed = |error: CuError| format!("cuBLAS does not start: {error}");
+        let (table, workspace) = match opened {
+            // Copies of weights are not dropped for it again and again.
+            Some(table) => (table, device.memory.take_spare(size)),
+            None => (Arc::new(self.table()?), device.memory.take(size)),
+        };
+        let Some(workspace) = workspace else {
+            let why = "no device memory is left for the workspace of cuBLAS".to_owned();
+            return Err(NoHandle::Memory(table, why));
+        };
+        let failed = |error: CuError| {
+            let why = format!("cuBLAS does not start: {error}");
+            if error.code == sys::BLAS_ALLOC_FAILED {
+                return NoHandle::Memory(Arc::clone(&table), why);
+            }
+            NoHandle::Never(why)
+        };
         let workspace = (Arc::new(workspace), size);
-        let mut blas = Blas::create(table, device, workspace).map_err(failed)?;
+        let mut blas = Blas::create(&table, device, workspace).map_err(failed)?;
         blas.set_up(device, entered, self.config.tf32).map_err(failed)?;
         // 11.4.1 is 110401; before that, 10.2.3 was 10203.
         let unit = if blas.number >= 100_000 { 10_000 } else { 1000 };
         let (major, minor) = (blas.number / unit, blas.number % unit / 100);
         blas.version = format!("{major}.{minor}.{}", blas.number % 100);
         if major < MIN_MAJOR {
-            return Err(format!("cuBLAS {} is too old: 11.0 or newer is needed", blas.version));
+            let why = format!("cuBLAS {} is too old: 11.0 or newer is needed", blas.version);
+            return Err(NoHandle::Never(why));
         }
         Ok(blas)
     }
@@ -108,7 +165,7 @@ impl CuBlas {
 
 /// A handle of the library, at work in the compute lane.
 pub(crate) struct Blas {
-    table: sys::Blas,
+    table: Arc<sys::Blas>,
     handle: Handle,
     context: Arc<Context>,
     number: c_int,
@@ -116,7 +173,7 @@ pub(crate) struct Blas {
     /// Memory that every call may use; calls follow one another in the lane.
     workspace: Arc<Buffer>,
     workspace_bytes: usize,
-    /// The first call that failed. There is none after it.
+    /// The first call that failed for another reason than memory. There is none after it.
     failure: OnceLock<CuError>,
 }
 
@@ -145,7 +202,7 @@ pub(crate) struct Matrix {
 
 impl Blas {
     fn create(
-        table: sys::Blas,
+        table: &Arc<sys::Blas>,
         device: &Device,
         (workspace, workspace_bytes): (Arc<Buffer>, usize),
     ) -> Result<Self> {
@@ -154,7 +211,7 @@ impl Blas {
         check(unsafe { (table.create)(&raw mut raw) })?;
         let handle = Handle::new(raw).ok_or_else(|| error(14))?;
         let (context, failure) = (Arc::clone(&device.context), OnceLock::new());
-        let (number, version) = (0, String::new());
+        let (table, number, version) = (Arc::clone(table), 0, String::new());
         let blas =
             Self { table, handle, context, number, version, workspace, workspace_bytes, failure };
         Ok(blas)
@@ -179,11 +236,6 @@ impl Blas {
     /// Memory that commands of the library use beside their operands.
     pub(crate) const fn workspace(&self) -> &Arc<Buffer> {
         &self.workspace
-    }
-
-    /// Reports whether a call has failed. The device has nothing of it.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failure.get().is_some()
     }
 
     /// Starts a product in the compute lane.
@@ -246,8 +298,11 @@ impl Blas {
                 )
             }
         };
+        // The device has nothing of a call that failed.
         check(status).inspect_err(|error| {
-            let _ = self.failure.set(error.clone());
+            if error.code != sys::BLAS_ALLOC_FAILED {
+                let _ = self.failure.set(error.clone());
+            }
         })
     }
 }

@@ -29,6 +29,11 @@ impl CuError {
         Self { code, name: name.into() }
     }
 
+    /// Memory was short, of the device or of the driver: the same may work later.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.code == sys::OUT_OF_MEMORY
+    }
+
     /// What a process that was forked after the driver had started is told: the driver does not
     /// work there.
     pub(crate) fn forked() -> Self {

@@ -39,7 +39,7 @@ pub(crate) enum Source {
     /// It is on the device already.
     Done,
     /// From locked pages of the host, each piece by one copy.
-    Host(Vec<HostPiece>),
+    Host(Vec<HostPiece>, Arc<Locked>),
     /// From staging memory.
     Staged(Piece),
 }
@@ -81,12 +81,22 @@ impl Upload {
         Ok(Self { buffer, len_bytes: bytes.len(), source: Source::Staged(piece) })
     }
 
-    fn take_piece(&mut self) -> Option<Piece> {
+    fn take_held(&mut self) -> Option<Held> {
         match std::mem::replace(&mut self.source, Source::Done) {
-            Source::Staged(piece) => Some(piece),
-            _ => None,
+            Source::Staged(piece) => Some(Held::Piece(piece)),
+            Source::Host(_, locked) => Some(Held::Pages(locked)),
+            Source::Done => None,
         }
     }
+}
+
+/// What an upload reads, and what has to stay as it is until the upload has passed.
+#[expect(dead_code, reason = "held, not looked at")]
+pub(crate) enum Held {
+    /// Staging memory.
+    Piece(Piece),
+    /// Pages of the program that are locked.
+    Pages(Arc<Locked>),
 }
 
 fn take(device: &Device, len_bytes: usize) -> Result<Arc<Buffer>, Decline> {
@@ -180,8 +190,8 @@ impl Inputs {
     }
 
     /// What the uploads read, for whoever knows when they have.
-    pub(crate) fn take_pieces(&mut self) -> Vec<Piece> {
-        self.uploads.iter_mut().filter_map(Upload::take_piece).collect()
+    pub(crate) fn take_held(&mut self) -> Vec<Held> {
+        self.uploads.iter_mut().filter_map(Upload::take_held).collect()
     }
 
     /// Notes how an operand gets to the device, for those who watch.
@@ -256,7 +266,7 @@ unsafe fn source(
             len_bytes: bytes.len(),
         };
         let pieces = locked.pieces(first..first + len_bytes).map(piece).collect();
-        return Ok(Source::Host(pieces));
+        return Ok(Source::Host(pieces, locked));
     }
     if len_bytes <= staging::MAX_BYTES {
         // SAFETY: passed on to the caller.

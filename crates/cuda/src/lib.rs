@@ -18,6 +18,7 @@ mod nvrtc;
 mod ops;
 mod pages;
 mod queue;
+mod retry;
 mod sources;
 mod staging;
 mod sys;
@@ -37,7 +38,7 @@ use driver::{CuError, Cuda};
 use flight::Command;
 use inputs::Inputs;
 use memory::DevicePool;
-use ops::Planner;
+use ops::{Libraries, Place, Planner};
 use queue::{COMPUTE_LANE, Device};
 
 /// Names of the driver's library. Without a version it would be the stub of a toolkit.
@@ -208,15 +209,16 @@ impl Provider for CudaProvider {
         let mut inputs = unsafe { Inputs::of(device, &entered, call) }?;
         let buffer = device.memory.take(out_bytes).ok_or(Decline::OutOfDeviceMemory)?;
         let buffer = Arc::new(buffer);
-        let mut plan = self.planner.plan(device, &entered, call, &mut inputs, &buffer)?;
+        let place = Place { device, entered: &entered, out: &buffer };
+        let mut plan = self.planner.plan(place, call, &mut inputs, Libraries::Welcome)?;
         let target = (out.capacity_bytes() >= pages::MIN_BYTES)
             .then(|| inputs::locked(device, out))
             .flatten()
             .map_or_else(Weak::new, |locked| Arc::downgrade(&locked));
         let mut queued = device.enqueue(&entered, &mut inputs, &plan);
-        if matches!(queued, Err(Decline::Refused)) && plan.library_failed() {
+        if matches!(queued, Err(Decline::Refused)) && plan.library_refused.get() {
             // Our own kernels do it. Nothing of the first attempt is left.
-            plan = self.planner.plan(device, &entered, call, &mut inputs, &buffer)?;
+            plan = self.planner.plan(place, call, &mut inputs, Libraries::Without)?;
             queued = device.enqueue(&entered, &mut inputs, &plan);
         }
         let (place, done) = queued?;
@@ -228,7 +230,8 @@ impl Provider for CudaProvider {
         let copy = DeviceCopy::new(id, 0..out_bytes, Arc::clone(&buffer) as Arc<_>);
         device.memory.budget().track(&copy);
         let device = Arc::clone(device);
-        let command = Command { device, done, place, out: buffer, target };
+        let coming = std::sync::Mutex::default();
+        let command = Command { device, done, place, out: buffer, target, coming };
         let lane = id.lane(COMPUTE_LANE);
         Ok(Submission::new(lane, place, Arc::new(command)).with_output_copy(copy))
     }

@@ -134,13 +134,27 @@ impl DevicePool {
     pub(crate) fn take(self: &Arc<Self>, len_bytes: usize) -> Option<Buffer> {
         let size = rounded(len_bytes)?;
         let block = self.reuse(size).or_else(|| self.fresh(size))?;
-        Some(Buffer {
+        Some(self.buffer(block))
+    }
+
+    /// Takes memory that nobody has to give up.
+    pub(crate) fn take_spare(self: &Arc<Self>, len_bytes: usize) -> Option<Buffer> {
+        let size = rounded(len_bytes)?;
+        let block = self.reuse(size).or_else(|| self.allocate(size)).or_else(|| {
+            self.trim();
+            self.allocate(size)
+        })?;
+        Some(self.buffer(block))
+    }
+
+    fn buffer(self: &Arc<Self>, block: Block) -> Buffer {
+        Buffer {
             pool: Arc::clone(self),
             address: block.memory.address(),
             last_use: AtomicU64::new(block.last_use),
             block: Some(block),
             known: Mutex::default(),
-        })
+        }
     }
 
     /// A free block of the size: one that nothing uses any more, or else the oldest.

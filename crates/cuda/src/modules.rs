@@ -8,8 +8,9 @@ use fucina_accel::Decline;
 use fucina_dtype::DType;
 
 use crate::config::{CudaConfig, Kernels, OptionalLibrary};
-use crate::driver::{Entered, Function, Module, held};
-use crate::nvrtc::Compiler;
+use crate::driver::{CuError, Entered, Function, Module, held};
+use crate::nvrtc::{self, Compiler};
+use crate::retry::Retry;
 use crate::sources::Source;
 
 /// A source of kernels.
@@ -104,6 +105,22 @@ enum Loaded {
     },
     /// The driver refused it. It is not asked again.
     Refused,
+    /// Memory was short. It is asked again, now and then.
+    Waiting(Retry),
+}
+
+/// Why there is no module.
+enum NoModule {
+    /// Memory was short.
+    Memory,
+    /// The driver cannot have it, and the compiler does not help.
+    Refused(String),
+}
+
+impl NoModule {
+    fn of(error: &CuError, refused: impl FnOnce() -> String) -> Self {
+        if error.is_out_of_memory() { Self::Memory } else { Self::Refused(refused()) }
+    }
 }
 
 impl Modules {
@@ -128,12 +145,32 @@ impl Modules {
         shared_bytes: u32,
     ) -> Result<Arc<Function>, Decline> {
         let mut loaded = held(&self.loaded);
-        let entry = loaded.entry(image.name).or_insert_with(|| self.load(entered, image));
-        let Loaded::Module { module, functions } = entry else { return Err(Decline::Refused) };
+        let entry = loaded.entry(image.name).or_insert_with(|| Loaded::Waiting(Retry::default()));
+        if let Loaded::Waiting(retry) = entry
+            && retry.is_due()
+        {
+            match self.load(entered, image) {
+                Some(result) => *entry = result,
+                None => retry.failed(),
+            }
+        }
+        let (module, functions) = match entry {
+            Loaded::Module { module, functions } => (module, functions),
+            Loaded::Refused => return Err(Decline::Refused),
+            Loaded::Waiting(_) => return Err(Decline::OutOfDeviceMemory),
+        };
         if let Some(function) = functions.get(name) {
             return Ok(Arc::clone(function));
         }
-        let function = module.function(entered, name).map_err(|_| Decline::UnsupportedOp)?;
+        // Some drivers load the code of a kernel only now.
+        let missing = |error: CuError| {
+            if error.is_out_of_memory() {
+                Decline::OutOfDeviceMemory
+            } else {
+                Decline::UnsupportedOp
+            }
+        };
+        let function = module.function(entered, name).map_err(missing)?;
         if shared_bytes > 48 << 10 {
             let bytes = i32::try_from(shared_bytes).map_err(|_| Decline::UnsupportedShape)?;
             function.allow_shared(entered, bytes).map_err(|_| Decline::UnsupportedShape)?;
@@ -146,8 +183,11 @@ impl Modules {
     /// One line on where kernels come from, and one for each of the first modules without any.
     pub(crate) fn about(&self, entered: &Entered<'_>) -> Vec<String> {
         // Something small, to see whether it works.
-        let _ = self.function(entered, PACK, "reduce_splits", 0);
+        let small = self.function(entered, PACK, "reduce_splits", 0);
         let mut lines = held(&self.troubles).clone();
+        if matches!(small, Err(Decline::OutOfDeviceMemory)) {
+            lines.push("no memory is left for kernels at the moment".to_owned());
+        }
         let compiler = self.compiler.get().and_then(|compiler| compiler.as_ref().ok());
         lines.push(match compiler {
             Some(compiler) => format!("kernels from their sources, by {}", compiler.about()),
@@ -157,40 +197,55 @@ impl Modules {
         lines
     }
 
-    fn load(&self, entered: &Entered<'_>, image: Image) -> Loaded {
+    /// The module, or that there is none. `None` if memory was short.
+    fn load(&self, entered: &Entered<'_>, image: Image) -> Option<Loaded> {
         let module = match self.kernels {
             Kernels::Sources => self.compile(entered, image),
-            Kernels::Compiled => shipped(entered, image).or_else(|refused| {
-                let compiled = self.compile(entered, image);
-                compiled.map_err(|why| format!("the driver refuses it ({refused}), and {why}"))
+            Kernels::Compiled => shipped(entered, image).or_else(|refused| match refused {
+                NoModule::Memory => Err(NoModule::Memory),
+                NoModule::Refused(refused) => {
+                    self.compile(entered, image).map_err(|no_module| match no_module {
+                        NoModule::Memory => NoModule::Memory,
+                        NoModule::Refused(why) => NoModule::Refused(format!(
+                            "the driver refuses it ({refused}), and {why}"
+                        )),
+                    })
+                }
             }),
         };
-        match module {
+        Some(match module {
             Ok(module) => Loaded::Module { module: Arc::new(module), functions: HashMap::new() },
-            Err(why) => {
+            Err(NoModule::Memory) => return None,
+            Err(NoModule::Refused(why)) => {
                 let mut troubles = held(&self.troubles);
                 if troubles.len() < MAX_TROUBLES {
                     troubles.push(format!("no kernels of {}: {why}", image.name));
                 }
                 Loaded::Refused
             }
-        }
+        })
     }
 
     /// The module from its source.
-    fn compile(&self, entered: &Entered<'_>, image: Image) -> Result<Module, String> {
+    fn compile(&self, entered: &Entered<'_>, image: Image) -> Result<Module, NoModule> {
+        let refused = |why: &str| NoModule::Refused(why.to_owned());
         let compiler = self.compiler.get_or_init(|| Compiler::open(&self.nvrtc));
-        let compiler = compiler.as_ref().map_err(Clone::clone)?;
-        let source = Source::of(image.name).ok_or("it has no source")?;
-        let ptx = compiler.compile(&source, self.capability)?;
-        let refused =
-            |error| format!("the driver refuses the code of {}: {error}", compiler.about());
-        entered.module(&ptx).map_err(refused)
+        let compiler = compiler.as_ref().map_err(|why| refused(why))?;
+        let source = Source::of(image.name).ok_or_else(|| refused("it has no source"))?;
+        let ptx = compiler.compile(&source, self.capability).map_err(|failure| match failure {
+            nvrtc::Failure::Memory => NoModule::Memory,
+            nvrtc::Failure::Other(why) => NoModule::Refused(why),
+        })?;
+        entered.module(&ptx).map_err(|error| {
+            NoModule::of(&error, || {
+                format!("the driver refuses the code of {}: {error}", compiler.about())
+            })
+        })
     }
 }
 
 /// The module from the compiled kernels.
-fn shipped(entered: &Entered<'_>, image: Image) -> Result<Module, String> {
-    let ptx = CString::new(image.ptx).map_err(|_| "a zero byte".to_owned())?;
-    entered.module(&ptx).map_err(|error| error.to_string())
+fn shipped(entered: &Entered<'_>, image: Image) -> Result<Module, NoModule> {
+    let ptx = CString::new(image.ptx).map_err(|_| NoModule::Refused("a zero byte".to_owned()))?;
+    entered.module(&ptx).map_err(|error| NoModule::of(&error, || error.to_string()))
 }

@@ -17,6 +17,21 @@ const MAX_LOG: usize = 200;
 
 type Result<T> = std::result::Result<T, String>;
 
+/// Why a source was not compiled.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Memory was short: the same may work later.
+    Memory,
+    /// One line.
+    Other(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
 /// The compiler.
 pub(crate) struct Compiler {
     table: sys::Nvrtc,
@@ -51,8 +66,12 @@ impl Compiler {
         format!("NVRTC {}.{}", self.version.0, self.version.1)
     }
 
-    /// PTX for a device of this compute capability. The error is one line.
-    pub(crate) fn compile(&self, source: &Source, capability: (i32, i32)) -> Result<CString> {
+    /// PTX for a device of this compute capability.
+    pub(crate) fn compile(
+        &self,
+        source: &Source,
+        capability: (i32, i32),
+    ) -> std::result::Result<CString, Failure> {
         let device = 10 * capability.0 + capability.1;
         // New compilers have forgotten the oldest chips.
         let fits = |&&arch: &&c_int| source.chip <= arch && arch <= device;
@@ -61,7 +80,7 @@ impl Compiler {
         })?;
         let program = Program::new(self, source)?;
         program.compile(&source.options(arch))?;
-        program.ptx()
+        Ok(program.ptx()?)
     }
 }
 
@@ -100,18 +119,21 @@ impl<'c> Program<'c> {
         Ok(Self { table, raw })
     }
 
-    fn compile(&self, options: &[String]) -> Result<()> {
+    fn compile(&self, options: &[String]) -> std::result::Result<(), Failure> {
         let options: Vec<_> = options.iter().map(|o| terminated(o)).collect::<Result<_>>()?;
         let options = (addresses(&options), options);
         let count = c_int::try_from(options.0.len()).unwrap_or(0);
         // SAFETY: the program is alive, and the list has as many terminated texts.
         let status = unsafe { (self.table.compile)(self.raw, count, options.0.as_ptr()) };
+        if status == sys::NVRTC_OUT_OF_MEMORY {
+            return Err(Failure::Memory);
+        }
         check("nvrtcCompileProgram", status).map_err(|error| {
             let log = self.text(self.table.log_size, self.table.log).unwrap_or_default();
             let log = log.to_string_lossy();
             let line = log.lines().find(|line| line.contains("error")).unwrap_or_default();
             let line: String = line.chars().take(MAX_LOG).collect();
-            format!("{error}: {line}")
+            Failure::Other(format!("{error}: {line}"))
         })
     }
 

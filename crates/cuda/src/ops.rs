@@ -9,6 +9,7 @@ mod int8;
 mod matmul;
 mod rows;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use fucina_accel::{Call, Decline, Operand};
@@ -38,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// The output and scratch memory.
     pub(crate) buffers: Vec<Arc<Buffer>>,
+    /// A library has refused a step. Another plan does without libraries.
+    pub(crate) library_refused: Cell<bool>,
     /// The largest weights of matrices, which the command finds and later ones can use.
     largest: Vec<(Arc<Buffer>, WeightKey, Arc<Buffer>)>,
 }
@@ -49,11 +52,23 @@ impl Plan {
             weights.remember(key, largest);
         }
     }
+}
 
-    /// Reports whether a library has refused a step. Another plan does without the library.
-    pub(crate) fn library_failed(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Gemm(blas, _) if blas.has_failed()))
-    }
+/// Whether libraries may run a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Libraries {
+    Welcome,
+    /// Our own kernels do all of it.
+    Without,
+}
+
+/// Where a call is about to run.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a, 'e> {
+    pub(crate) device: &'a Device,
+    pub(crate) entered: &'a Entered<'e>,
+    /// The output.
+    pub(crate) out: &'a Arc<Buffer>,
 }
 
 /// Chooses kernels for one device.
@@ -106,15 +121,15 @@ impl Planner {
     /// The steps of a call that [`takes`](Self::takes) has accepted.
     pub(crate) fn plan(
         &self,
-        device: &Device,
-        entered: &Entered<'_>,
+        place: Place<'_, '_>,
         call: &Call<'_>,
         inputs: &mut Inputs,
-        out: &Arc<Buffer>,
+        libraries: Libraries,
     ) -> Result<Plan, Decline> {
+        let Place { device, entered, out } = place;
         let plan = Plan { buffers: vec![Arc::clone(out)], ..Plan::default() };
         let out = out.address();
-        let mut site = Site { planner: self, device, entered, inputs, plan, out };
+        let mut site = Site { planner: self, device, entered, inputs, plan, out, libraries };
         match call {
             Call::MatMul(op) => matmul::plan(&mut site, op),
             Call::GroupedMatMul(op) => grouped::plan(&mut site, op),
@@ -142,6 +157,7 @@ struct Site<'a, 'e> {
     plan: Plan,
     /// Address of the output.
     out: DevicePtr,
+    libraries: Libraries,
 }
 
 impl Site<'_, '_> {
@@ -163,7 +179,12 @@ impl Site<'_, '_> {
         };
         let grid = [size(grid[0], 0x7fff_ffff)?, size(grid[1], 65_535)?, size(grid[2], 65_535)?];
         let modules = &self.planner.modules;
-        let function = modules.function(self.entered, image, &name, shared_bytes)?;
+        let function = modules.function(self.entered, image, &name, shared_bytes);
+        if matches!(function, Err(Decline::OutOfDeviceMemory)) {
+            // The next try may find what the pool does not need.
+            self.device.memory.trim();
+        }
+        let function = function?;
         let block = [threads, 1, 1];
         let launch = Launch { function, grid, block, shared_bytes, arguments };
         self.plan.steps.push(Step::Launch(launch));
@@ -172,6 +193,9 @@ impl Site<'_, '_> {
 
     /// A product by cuBLAS, if that can be had. `false` if not.
     fn gemm(&mut self, gemm: Gemm) -> bool {
+        if self.libraries == Libraries::Without {
+            return false;
+        }
         let Some(blas) = self.planner.cublas.get(self.device, self.entered) else { return false };
         self.plan.buffers.push(Arc::clone(blas.workspace()));
         self.plan.steps.push(Step::Gemm(blas, gemm));

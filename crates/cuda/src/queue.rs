@@ -13,11 +13,11 @@ use fucina_accel::{
 };
 
 use crate::driver::{Context, CuError, Entered, Event, Events, Stream, held};
-use crate::inputs::{Inputs, Source};
+use crate::inputs::{Held, Inputs, Source};
 use crate::memory::{Buffer, DevicePool};
 use crate::ops::{Plan, Step};
 use crate::pages::SharedPages;
-use crate::staging::{Piece, Staging};
+use crate::staging::Staging;
 use crate::timing::{Mark, Marks, Timing};
 
 /// A device in use. Commands that outlive the provider keep it.
@@ -59,7 +59,7 @@ pub(crate) struct Done {
     event: Event,
     outcome: OnceLock<Result<(), CuError>>,
     /// What the uploads read.
-    staged: Mutex<Vec<Piece>>,
+    staged: Mutex<Vec<Held>>,
     /// What is told of the command once it has run.
     marks: Option<Mutex<Option<Marks>>>,
 }
@@ -77,7 +77,9 @@ impl Done {
     /// Asks the driver. Does not block.
     pub(crate) fn poll(&self, entered: &Entered<'_>) -> Option<&Result<(), CuError>> {
         if self.known().is_none() {
-            match entered.has_passed(&self.event) {
+            // A question that is refused is asked once more: a lost device refuses again.
+            let asked = entered.has_passed(&self.event);
+            match asked.or_else(|_| entered.has_passed(&self.event)) {
                 Ok(false) => return None,
                 Ok(true) => {
                     self.settle(Ok(()));
@@ -97,15 +99,18 @@ impl Done {
         }
     }
 
-    /// Records the outcome; the first one stays. After a failure the staging memory is given up:
-    /// the device may still read it.
+    /// Records the outcome; the first one stays. What the uploads read is let go before anybody
+    /// can know of it: then the pages may be freed. After a failure it is given up, because the
+    /// device may still read it.
     pub(crate) fn settle(&self, result: Result<(), CuError>) {
-        let staged = std::mem::take(&mut *held(&self.staged));
-        if self.outcome.get_or_init(|| result).is_ok() {
-            drop(staged);
+        let mut staged = held(&self.staged);
+        let let_go = std::mem::take(&mut *staged);
+        if self.outcome.get().unwrap_or(&result).is_ok() {
+            drop(let_go);
         } else {
-            std::mem::forget(staged);
+            std::mem::forget(let_go);
         }
+        let _ = self.outcome.set(result);
     }
 }
 
@@ -203,6 +208,17 @@ impl Device {
         if queue.in_flight.len() < self.max_in_flight { Ok(()) } else { Err(Decline::Busy) }
     }
 
+    /// Lets go of what the uploads of commands have read, up to the one at `place`, which has run.
+    pub(crate) fn release_uploads(&self, entered: &Entered<'_>, place: u64) {
+        let queue = held(&self.queue);
+        for (_, done) in queue.in_flight.iter().take_while(|(at, _)| *at <= place) {
+            if done.known().is_none() {
+                done.settle(Ok(()));
+                done.tell(entered);
+            }
+        }
+    }
+
     /// Forgets the commands that have run.
     fn reap(&self, queue: &mut Queue, entered: &Entered<'_>) -> Result<(), Decline> {
         while let Some((place, done)) = queue.in_flight.front() {
@@ -242,7 +258,7 @@ impl Device {
             let why = self.take_back(entered);
             if why == Decline::DeviceLost {
                 // The device may still read them.
-                std::mem::forget(inputs.take_pieces());
+                std::mem::forget(inputs.take_held());
             }
             return Err(why);
         };
@@ -252,7 +268,7 @@ impl Device {
         for buffer in inputs.buffers.iter().chain(&plan.buffers) {
             buffer.used_by(place);
         }
-        let staged = inputs.take_pieces();
+        let staged = inputs.take_held();
         let (outcome, staged) = (OnceLock::new(), Mutex::new(staged));
         let done =
             Arc::new(Done { event, outcome, staged, marks: marks.map(|m| Mutex::new(Some(m))) });
@@ -276,7 +292,7 @@ impl Device {
             let start = timing.map(|t| t.stamp(entered, &self.lanes.upload)).transpose()?;
             match &upload.source {
                 Source::Done => {}
-                Source::Host(pieces) => {
+                Source::Host(pieces, _) => {
                     for piece in pieces {
                         piece.upload(entered, &self.lanes.upload, upload.buffer.address())?;
                     }
@@ -307,7 +323,8 @@ impl Device {
                 Step::Launch(launch) => unsafe { entered.launch(&self.lanes.compute, launch) },
                 // SAFETY: the same holds for the operands of a product, and the caller has locked
                 // the queue.
-                Step::Gemm(blas, gemm) => unsafe { blas.run(entered, gemm) },
+                Step::Gemm(blas, gemm) => unsafe { blas.run(entered, gemm) }
+                    .inspect_err(|_| plan.library_refused.set(true)),
             }?;
         }
         let command = self.command(queue.next_place);

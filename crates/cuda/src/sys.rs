@@ -39,6 +39,7 @@ impl Handle {
 }
 
 pub(crate) const SUCCESS: Status = 0;
+pub(crate) const OUT_OF_MEMORY: Status = 2;
 pub(crate) const STUB_LIBRARY: Status = 34;
 pub(crate) const NO_DEVICE: Status = 100;
 pub(crate) const NOT_READY: Status = 600;
@@ -58,6 +59,9 @@ pub(crate) const BLAS_OP_N: c_int = 0;
 pub(crate) const BLAS_OP_T: c_int = 1;
 pub(crate) const BLAS_DEFAULT_MATH: c_int = 0;
 pub(crate) const BLAS_TF32_MATH: c_int = 3;
+pub(crate) const BLAS_ALLOC_FAILED: Status = 3;
+
+pub(crate) const NVRTC_OUT_OF_MEMORY: Status = 1;
 
 /// Declares a table of entry points and its loader. Each row is a field, the symbol, its type.
 macro_rules! table {

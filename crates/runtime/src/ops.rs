@@ -65,7 +65,11 @@ pub(crate) fn run(
             }
         };
     }
-    let ran = accel::reading(call.op_name(), || write_output(&mut out, bytes, cpu));
+    let ran = accel::reading(call.op_name(), || {
+        // What is on devices comes together, with one wait.
+        Storage::fetch(call.inputs().map(|input| input.storage()))?;
+        write_output(&mut out, bytes, cpu)
+    });
     note(rt, start_ns, Decision::new(call, outcome), (offered, None));
     ran?;
     Ok(DynTensor::new(rt, Arc::new(out), DType::F32, shape))

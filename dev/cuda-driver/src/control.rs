@@ -30,16 +30,19 @@ pub struct Fail {
     pub at: u64,
     /// What it returns. 0: this is about no call.
     pub code: c_int,
+    /// Every later call fails, too.
+    pub onwards: bool,
 }
 
 impl Default for Fail {
     fn default() -> Self {
-        Self { name: [0; 40], at: 0, code: 0 }
+        Self { name: [0; 40], at: 0, code: 0, onwards: false }
     }
 }
 
 impl Fail {
-    /// Lets call number `at` of an entry point, such as `cuMemAlloc_v2`, return `code`.
+    /// Lets call number `at` of an entry point, such as `cuMemAlloc_v2`, return `code`. A `*` at the
+    /// end stands for any rest of the name; calls are counted by their full names.
     ///
     /// # Panics
     ///
@@ -47,15 +50,29 @@ impl Fail {
     pub fn new(call: &str, at: u64, code: c_int) -> Self {
         let mut name = [0; 40];
         name[..call.len()].copy_from_slice(call.as_bytes());
-        Self { name, at, code }
+        Self { name, at, code, onwards: false }
+    }
+
+    /// The same for every call from number `at` on.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new).
+    pub fn from(call: &str, at: u64, code: c_int) -> Self {
+        Self { onwards: true, ..Self::new(call, at, code) }
     }
 
     /// Whether this is about call number `number` of `call`.
     pub(crate) fn is(&self, call: &str, number: u64) -> bool {
         let len = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
+        let name = &self.name[..len];
+        let named = match name.strip_suffix(b"*") {
+            Some(start) => call.as_bytes().starts_with(start),
+            None => name == call.as_bytes(),
+        };
         self.code != 0
-            && &self.name[..len] == call.as_bytes()
-            && (self.at == number || self.at == u64::MAX)
+            && named
+            && (self.at == number || self.at == u64::MAX || (self.onwards && number > self.at))
     }
 }
 

@@ -24,17 +24,30 @@ pub struct ManualProvider {
     output_copy: Mutex<Option<Range<usize>>>,
     ends_at_once: AtomicBool,
     commands: Mutex<Vec<Arc<Manual>>>,
+    copies: Arc<Mutex<Vec<Copied>>>,
 }
 
 /// A command, for tests to look at.
 #[derive(Debug)]
 pub struct Manual {
+    number: usize,
     fill: u8,
     end: Completion,
     retires: AtomicUsize,
     publishes: AtomicUsize,
+    /// Starts and ends of copies to the host, over all commands.
+    copies: Arc<Mutex<Vec<Copied>>>,
     #[cfg(loom)]
     bytes: Witness,
+}
+
+/// Part of bringing the output of a command to the host, by the command's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    /// Started ahead.
+    Prefetched(usize),
+    /// Waited for.
+    Published(usize),
 }
 
 /// Stands for bytes in a model: the checker reports accesses that nothing orders.
@@ -68,6 +81,7 @@ impl Default for ManualProvider {
             output_copy: Mutex::new(None),
             ends_at_once: AtomicBool::new(false),
             commands: Mutex::default(),
+            copies: Arc::default(),
         }
     }
 }
@@ -121,6 +135,11 @@ impl ManualProvider {
         self.commands()[number].publishes.load(Ordering::Relaxed)
     }
 
+    /// What was asked of commands to bring their outputs, in order.
+    pub fn copies(&self) -> Vec<Copied> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// How often a thread waited for command `number`.
     ///
     /// # Panics
@@ -166,7 +185,9 @@ impl Provider for ManualProvider {
         let command = Arc::new(Manual {
             fill,
             end: Completion::default(),
+            number: commands.len(),
             retires: AtomicUsize::new(0),
+            copies: Arc::clone(&self.copies),
             publishes: AtomicUsize::new(0),
             #[cfg(loom)]
             bytes: Witness::default(),
@@ -185,6 +206,12 @@ impl Provider for ManualProvider {
     }
 }
 
+impl Manual {
+    fn note(&self, copied: Copied) {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).push(copied);
+    }
+}
+
 // SAFETY: the command touches no host memory except in `publish`, where it fills exactly `out`.
 // Nothing here unwinds. Tests end the commands of one lane in order.
 unsafe impl InFlight for Manual {
@@ -197,7 +224,12 @@ unsafe impl InFlight for Manual {
         self.end.wait()
     }
 
+    unsafe fn prefetch(&self, _out: NonNull<[u8]>) {
+        self.note(Copied::Prefetched(self.number));
+    }
+
     unsafe fn publish(&self, out: NonNull<[u8]>) -> Result<(), CommandError> {
+        self.note(Copied::Published(self.number));
         self.publishes.fetch_add(1, Ordering::Relaxed);
         self.end.wait()?;
         #[cfg(loom)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::reference::{ManualProvider, ReferenceConfig, ReferenceProvider};
+use crate::reference::{Copied, ManualProvider, ReferenceConfig, ReferenceProvider};
 use crate::{Decline, DeviceError};
 
 fn quick() -> ReferenceProvider {
@@ -110,6 +110,51 @@ fn r05_the_host_waits_only_at_a_host_boundary() {
     assert_eq!((provider.retires(0), provider.publishes(0)), (0, 0));
     provider.finish(0);
     provider.finish(2);
+}
+
+/// Copies of several results are all under way before the first is waited for, and the last one is
+/// waited for first: what its lane brought before is there then.
+#[test]
+fn r05_results_that_are_fetched_together_are_waited_for_last_one_first() {
+    use Copied::{Prefetched, Published};
+
+    let (pool, provider) = (poisoned(), ManualProvider::default());
+    provider.set_ends_at_once();
+    let x = storage(&pool, &[1.0; 4]);
+    let [a, b, c] = [(); 3].map(|()| run(&provider, &pool, &scale(&x, 2.0)));
+    Storage::fetch([&a]).unwrap();
+    assert_eq!(provider.copies(), [Published(0)], "one alone is waited for at once");
+    Storage::fetch([&x, &c, &a, &b, &c]).unwrap();
+    let order = [Prefetched(2), Prefetched(1), Published(2), Published(1)];
+    assert_eq!(provider.copies()[1..], order, "each once");
+    assert!(a.is_on_host() && b.is_on_host() && c.is_on_host());
+    assert_eq!((b.host().unwrap(), c.host().unwrap()), (&[2; 16][..], &[3; 16][..]));
+    Storage::fetch([&x, &a, &b, &c]).unwrap();
+    assert_eq!(provider.copies().len(), 5);
+}
+
+/// A fault among results that are fetched together is the error of its storage, and the others
+/// arrive. What was started ahead is waited for in any case.
+#[test]
+fn r07_a_fault_among_results_that_are_fetched_together() {
+    let (pool, provider) = (poisoned(), ManualProvider::default());
+    let x = storage(&pool, &[1.0; 4]);
+    let [a, b] = [(); 2].map(|()| run(&provider, &pool, &scale(&x, 2.0)));
+    provider.finish(0);
+    let late = std::thread::scope(|scope| {
+        let fetch = scope.spawn(|| Storage::fetch([&a, &b]));
+        while provider.copies().len() < 3 {
+            std::thread::yield_now();
+        }
+        // Both are started; the second fails.
+        provider.end(1, Err(crate::CommandError::Failed { code: "7".to_owned() }));
+        fetch.join().unwrap()
+    });
+    assert!(matches!(&late, Err(DeviceError::Fault { code, .. }) if &**code == "7"), "{late:?}");
+    assert_eq!(b.host().map(<[u8]>::len), late.map(|()| 0));
+    assert_eq!(a.host().unwrap(), [1; 16]);
+    let started = |copied: &Copied| matches!(copied, Copied::Prefetched(_));
+    assert_eq!(provider.copies().iter().filter(|c| started(c)).count(), 2);
 }
 
 /// Every kind of decline gives the output back untouched.
