@@ -70,15 +70,13 @@ fn dispatch<F: Packed>(
     match isa {
         Isa::Scalar => out.each(panels, |panel, out| scalar::matmul::<F>(panel, x, out)),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(token) if token.vnni().is_none() => out.each(panels, |panel, out| {
-            // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
-            unsafe { avx2::matmul::<F>(panel, x, out) }
-        }),
+        // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
+        Isa::Avx2(token) if token.vnni().is_none() => unsafe {
+            avx2::matmul::<F>(panels, x, out, scratch);
+        },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(_) => out.each(panels, |panel, out| {
-            // SAFETY: the token proves that this CPU has AVX2, FMA, F16C and AVX-VNNI.
-            unsafe { avx2_vnni::matmul::<F>(panel, x, out) }
-        }),
+        // SAFETY: the token proves that this CPU has AVX2, FMA, F16C and AVX-VNNI.
+        Isa::Avx2(_) => unsafe { avx2_vnni::matmul::<F>(panels, x, out, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, BW, VL and VNNI, and AVX2's set.
         Isa::Avx512Vnni(_) => unsafe { avx512_vnni::matmul::<F>(panels, x, out, scratch) },
@@ -106,16 +104,16 @@ impl Out<'_> {
     }
 }
 
-/// The record of each of `N` rows that start at row `first` of `rows`.
+/// Which sums of an activation block a group needs: 0 the whole, 1 and 2 those of its halves.
 #[inline]
-fn records<const N: usize>(x: &[XBlock], first: usize, rows: usize) -> [&[XBlock]; N] {
-    let len = x.len() / rows;
-    std::array::from_fn(|r| &x[(first + r) * len..][..len])
+const fn part<F: Packed>(half: usize) -> usize {
+    if F::GROUP == 32 { 0 } else { 1 + half }
 }
 
 /// Blocks of the same `k` of `N` rows from `first` on, side by side: a kernel follows one stream
 /// with one pointer. The last of `rows` stands in for rows that are missing.
-#[inline]
+#[expect(clippy::inline_always, reason = "copies with the registers of the caller")]
+#[inline(always)]
 fn interleave<'a, const N: usize>(
     x: &'a [XBlock],
     first: usize,

@@ -9,197 +9,259 @@ use std::arch::x86_64::{
     _mm256_sll_epi16, _mm256_sra_epi32, _mm256_srl_epi16, _mm256_srli_epi16, _mm256_xor_si256,
 };
 
-use super::records;
+use super::{Out, interleave, part};
 use crate::isa::x86::{load_u8x16, load_u8x32, prefetch_ahead, store_f32x8};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
 use crate::quant::quantize::{Bias, XBlock, word};
 
 /// Columns of one pass over a panel: the lanes of a register.
-pub(super) const HALF: usize = PANEL_COLS / 2;
+const HALF: usize = PANEL_COLS / 2;
 
-/// Four rows share each unpacked quad; what is left over goes through smaller tiles.
+/// Up to twelve rows share each unpacked quad. What is left after whole tiles goes through the next
+/// larger one, so that no count of rows is slower than one more.
 #[target_feature(enable = "avx2,f16c,fma")]
-pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
-    let rows = out.len();
-    let mut row = 0;
-    while rows - row >= 4 {
-        halves::<F, 4>(panel, records(x, row, rows), &mut out[row..]);
-        row += 4;
-    }
-    if rows - row >= 2 {
-        halves::<F, 2>(panel, records(x, row, rows), &mut out[row..]);
-        row += 2;
-    }
-    if rows - row >= 1 {
-        halves::<F, 1>(panel, records(x, row, rows), &mut out[row..]);
-    }
-}
-
-/// Both halves of a panel, one after the other: the sums of one fill the registers.
-#[target_feature(enable = "avx2,f16c,fma")]
-fn halves<F: Packed, const MR: usize>(
-    panel: &[u8],
-    x: [&[XBlock]; MR],
-    out: &mut [[f32; PANEL_COLS]],
+pub(super) fn matmul<F: Packed>(
+    panels: &[u8],
+    x: &[XBlock],
+    out: &mut Out<'_>,
+    scratch: &mut [XBlock],
 ) {
-    tile::<F, MR>(panel, 0, x, out);
-    tile::<F, MR>(panel, 1, x, out);
+    let mut row = 0;
+    while row < out.rows {
+        row += match out.rows - row {
+            1 => tiles::<F, 1>(panels, x, row, out, scratch),
+            2 => tiles::<F, 2>(panels, x, row, out, scratch),
+            3 | 4 => tiles::<F, 4>(panels, x, row, out, scratch),
+            5 | 6 => tiles::<F, 6>(panels, x, row, out, scratch),
+            7 | 8 => tiles::<F, 8>(panels, x, row, out, scratch),
+            _ => tiles::<F, 12>(panels, x, row, out, scratch),
+        };
+    }
 }
 
-/// Columns `8 * half` to `8 * half + 7` of `MR` rows.
+/// `MR` rows from `row` on with every panel. Returns `MR`.
+#[target_feature(enable = "avx2,f16c,fma")]
+fn tiles<F: Packed, const MR: usize>(
+    panels: &[u8],
+    x: &[XBlock],
+    row: usize,
+    out: &mut Out<'_>,
+    scratch: &mut [XBlock],
+) -> usize {
+    let x = interleave::<MR>(x, row, out.rows, scratch);
+    for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
+        let out = out.from(p, row);
+        tile::<F, MR>(panel, 0, x, out);
+        tile::<F, MR>(panel, 1, x, out);
+    }
+    MR
+}
+
+/// Columns `8 * side` to `8 * side + 7` of `MR` rows.
 #[target_feature(enable = "avx2,f16c,fma")]
 fn tile<F: Packed, const MR: usize>(
     panel: &[u8],
-    half: usize,
-    x: [&[XBlock]; MR],
+    side: usize,
+    x: &[[XBlock; MR]],
     out: &mut [[f32; PANEL_COLS]],
 ) {
     let mut sums = [_mm256_setzero_ps(); MR];
     for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
-        let d = load_f16(unit, 2 * HALF * half);
-        let m = if F::MIN {
-            load_f16(unit, 2 * (PANEL_COLS + HALF * half))
-        } else {
-            _mm256_setzero_ps()
-        };
-        for g in 0..F::ELEMS / 32 {
-            let planes = &unit[F::QUANTS_AT + g * F::QUANT_BYTES + 32 * half..];
-            if MR < 4 && half == 0 {
+        let (d, m) = headers::<F>(unit, side);
+        for b in 0..F::ELEMS / 32 {
+            let planes = &unit[F::QUANTS_AT + b * F::QUANT_BYTES + 32 * side..];
+            if MR < 4 && side == 0 {
                 prefetch_ahead(&planes[..F::QUANT_BYTES]);
             }
-            let block = u * (F::ELEMS / 32) + g;
-            let x: [&XBlock; MR] = x.map(|x| &x[block]);
-            let at = F::SUB_AT + g * (32 / F::GROUP) * F::SUB_BYTES + HALF * half;
+            let x = &x[u * (F::ELEMS / 32) + b];
             if F::GROUP == 32 {
-                let mut acc = Acc::<MR>::start::<F>(&x, 0);
-                acc.pair::<F, 0>(planes, &x);
-                acc.pair::<F, 1>(planes, &x);
-                acc.pair::<F, 2>(planes, &x);
-                acc.pair::<F, 3>(planes, &x);
-                acc.finish::<F>(scales::<F>(unit, at, d, m), &x, 0, &mut sums);
+                group::<F, MR, 0>(planes, x, scales::<F>(unit, b, side, d, m), &mut sums);
             } else {
-                let mut acc = Acc::<MR>::start::<F>(&x, 1);
-                acc.pair::<F, 0>(planes, &x);
-                acc.pair::<F, 1>(planes, &x);
-                acc.finish::<F>(scales::<F>(unit, at, d, m), &x, 1, &mut sums);
-                let mut acc = Acc::<MR>::start::<F>(&x, 2);
-                acc.pair::<F, 2>(planes, &x);
-                acc.pair::<F, 3>(planes, &x);
-                acc.finish::<F>(scales::<F>(unit, at + F::SUB_BYTES, d, m), &x, 2, &mut sums);
+                let (first, second) = (2 * b, 2 * b + 1);
+                group::<F, MR, 0>(planes, x, scales::<F>(unit, first, side, d, m), &mut sums);
+                group::<F, MR, 1>(planes, x, scales::<F>(unit, second, side, d, m), &mut sums);
             }
         }
     }
+    store(side, sums, out);
+}
+
+/// Adds one group: 32 k, or half `H` of them.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn group<F: Packed, const MR: usize, const H: usize>(
+    planes: &[u8],
+    x: &[XBlock; MR],
+    scales: (__m256, __m256),
+    sums: &mut [__m256; MR],
+) {
+    let mut acc = start::<F, MR>(x, H);
+    quads::<F, MR, 0>(planes, x, H, &mut acc);
+    if F::GROUP == 32 {
+        quads::<F, MR, 1>(planes, x, H, &mut acc);
+    }
+    finish::<F, MR>(scales, x, H, acc, sums);
+}
+
+/// Writes columns `8 * side` and up.
+#[target_feature(enable = "avx")]
+#[inline]
+pub(super) fn store<const MR: usize>(
+    side: usize,
+    sums: [__m256; MR],
+    out: &mut [[f32; PANEL_COLS]],
+) {
     for (out, sum) in out.iter_mut().zip(sums) {
-        if let Some(out) = out[HALF * half..].first_chunk_mut() {
+        if let Some(out) = out[HALF * side..].first_chunk_mut() {
             store_f32x8(out, sum);
         }
     }
 }
 
-/// Exact sums of products of one group.
-///
-/// `maddubs` gives sums of two products as i16. They stay in i16 as long as they cannot saturate:
-/// 8 of 15 * 127 * 2, 4 of 31 * 127 * 2, 2 of 63 * 127 * 2 or 1 of 128 * 127 * 2.
-struct Acc<const MR: usize> {
-    narrow: [__m256i; MR],
-    wide: [__m256i; MR],
+/// `d` and `m` of eight columns.
+#[target_feature(enable = "avx2,f16c")]
+#[inline]
+pub(super) fn headers<F: Packed>(unit: &[u8], side: usize) -> (__m256, __m256) {
+    let m =
+        if F::MIN { load_f16(unit, 2 * (PANEL_COLS + HALF * side)) } else { _mm256_setzero_ps() };
+    (load_f16(unit, 2 * HALF * side), m)
 }
 
-impl<const MR: usize> Acc<MR> {
-    /// Takes the offset off in advance. Quants of 8 bits are used as signed bytes instead.
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn start<F: Packed>(x: &[&XBlock; MR], part: usize) -> Self {
-        let mut wide = [_mm256_setzero_si256(); MR];
-        if F::OFFSET > 0 && F::BITS < 8 {
-            let bias = Bias::new(F::OFFSET, part);
-            let shift = _mm_cvtsi32_si128(bias.shift.cast_signed());
-            for (wide, x) in wide.iter_mut().zip(x) {
-                let start = _mm256_set1_epi32(x[bias.word].cast_signed());
-                *wide = _mm256_sra_epi32(start, shift);
-            }
-        }
-        Self { narrow: [_mm256_setzero_si256(); MR], wide }
-    }
-
-    /// Adds the products of quads `2 * P` and `2 * P + 1`.
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn pair<F: Packed, const P: usize>(&mut self, planes: &[u8], x: &[&XBlock; MR]) {
-        let (first, second) = unpack::<F, P>(planes);
-        self.quad::<F>(first, 2 * P, x);
-        if F::BITS == 8 {
-            self.widen();
-        }
-        self.quad::<F>(second, 2 * P + 1, x);
-        if F::BITS >= 6 || (F::BITS == 5 && P % 2 == 1) {
-            self.widen();
-        }
-    }
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn quad<F: Packed>(&mut self, w: __m256i, j: usize, x: &[&XBlock; MR]) {
-        let signed = _mm256_xor_si256(w, _mm256_set1_epi8(i8::MIN));
-        for (narrow, x) in self.narrow.iter_mut().zip(x) {
-            let x = _mm256_set1_epi32(x[j].cast_signed());
-            // |signed| <= 128 is unsigned, and x, never -128, can take the sign.
-            let products = if F::BITS == 8 {
-                _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
-            } else {
-                _mm256_maddubs_epi16(w, x)
-            };
-            *narrow = _mm256_add_epi16(*narrow, products);
-        }
-    }
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn widen(&mut self) {
-        for (narrow, wide) in self.narrow.iter_mut().zip(&mut self.wide) {
-            *wide = _mm256_add_epi32(*wide, _mm256_madd_epi16(*narrow, _mm256_set1_epi16(1)));
-            *narrow = _mm256_setzero_si256();
-        }
-    }
-
-    /// Adds the group to the sums.
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    fn finish<F: Packed>(
-        mut self,
-        (scale, min): (__m256, __m256),
-        x: &[&XBlock; MR],
-        part: usize,
-        sums: &mut [__m256; MR],
-    ) {
-        if F::BITS == 4 {
-            self.widen();
-        }
-        for ((sum, x), acc) in sums.iter_mut().zip(x).zip(self.wide) {
-            let scale = _mm256_mul_ps(scale, _mm256_set1_ps(f32::from_bits(x[word::SCALE])));
-            *sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc), scale, *sum);
-            if F::MIN {
-                let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part]]);
-                *sum = _mm256_fnmadd_ps(min, _mm256_set1_ps(scaled_sum), *sum);
-            }
-        }
-    }
-}
-
-/// Quads `2 * P` and `2 * P + 1` of eight columns, as unsigned bytes.
+/// What a sum of products starts with: `-OFFSET * sum(x)`.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn unpack<F: Packed, const P: usize>(planes: &[u8]) -> (__m256i, __m256i) {
-    if F::BITS == 8 {
-        return (load(planes, 2 * P), load(planes, 2 * P + 1));
+pub(super) fn bias<F: Packed>(x: &XBlock, half: usize) -> __m256i {
+    if F::OFFSET == 0 {
+        return _mm256_setzero_si256();
     }
-    let low = load(planes, P);
+    let bias = Bias::new(F::OFFSET, part::<F>(half));
+    let shift = _mm_cvtsi32_si128(bias.shift.cast_signed());
+    _mm256_sra_epi32(_mm256_set1_epi32(x[bias.word].cast_signed()), shift)
+}
+
+/// Sums of 4-bit quants stay in i16: 8 of 15 * 127 * 2. Other sums are i32 from the start. Quants of
+/// 8 bits are used as signed bytes, so nothing is taken off.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn start<F: Packed, const MR: usize>(x: &[XBlock; MR], half: usize) -> [__m256i; MR] {
+    let mut acc = [_mm256_setzero_si256(); MR];
+    if F::BITS == 5 || F::BITS == 6 {
+        for (acc, x) in acc.iter_mut().zip(x) {
+            *acc = bias::<F>(x, half);
+        }
+    }
+    acc
+}
+
+/// Adds the products of quads `4 * H` to `4 * H + 3` of a group.
+///
+/// `maddubs` gives sums of two products as i16, added up as far as they cannot saturate: 8 of
+/// 15 * 127 * 2, 4 of 31 * 127 * 2, 2 of 63 * 127 * 2 or 1 of 128 * 127 * 2.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn quads<F: Packed, const MR: usize, const H: usize>(
+    planes: &[u8],
+    x: &[XBlock; MR],
+    half: usize,
+    acc: &mut [__m256i; MR],
+) {
+    let ((w0, w1), (w2, w3)) = if H == 0 {
+        (unpack::<F, 0>(planes, half), unpack::<F, 1>(planes, half))
+    } else {
+        (unpack::<F, 2>(planes, half), unpack::<F, 3>(planes, half))
+    };
+    let at = 4 * (half + H);
+    for (acc, x) in acc.iter_mut().zip(x) {
+        let p0 = products::<F>(w0, x[at]);
+        let p1 = products::<F>(w1, x[at + 1]);
+        let p2 = products::<F>(w2, x[at + 2]);
+        let p3 = products::<F>(w3, x[at + 3]);
+        if F::BITS == 8 {
+            let (a, b) =
+                (_mm256_add_epi32(widen(p0), widen(p1)), _mm256_add_epi32(widen(p2), widen(p3)));
+            *acc = _mm256_add_epi32(*acc, _mm256_add_epi32(a, b));
+            continue;
+        }
+        let (a, b) = (_mm256_add_epi16(p0, p1), _mm256_add_epi16(p2, p3));
+        *acc = match F::BITS {
+            4 => _mm256_add_epi16(*acc, _mm256_add_epi16(a, b)),
+            5 => _mm256_add_epi32(*acc, widen(_mm256_add_epi16(a, b))),
+            _ => _mm256_add_epi32(*acc, _mm256_add_epi32(widen(a), widen(b))),
+        };
+    }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn products<F: Packed>(w: __m256i, x: u32) -> __m256i {
+    let x = _mm256_set1_epi32(x.cast_signed());
+    if F::BITS < 8 {
+        return _mm256_maddubs_epi16(w, x);
+    }
+    // |signed| <= 128 is unsigned, and x, never -128, can take the sign.
+    let signed = _mm256_xor_si256(w, _mm256_set1_epi8(i8::MIN));
+    _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn widen(sums: __m256i) -> __m256i {
+    _mm256_madd_epi16(sums, _mm256_set1_epi16(1))
+}
+
+/// Adds a group to the sums.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn finish<F: Packed, const MR: usize>(
+    scales: (__m256, __m256),
+    x: &[XBlock; MR],
+    half: usize,
+    mut acc: [__m256i; MR],
+    sums: &mut [__m256; MR],
+) {
+    if F::BITS == 4 {
+        for (acc, x) in acc.iter_mut().zip(x) {
+            *acc = _mm256_add_epi32(widen(*acc), bias::<F>(x, half));
+        }
+    }
+    add_group::<F, MR>(scales, x, half, acc, sums);
+}
+
+/// Adds a group whose sums of products are complete.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+pub(super) fn add_group<F: Packed, const MR: usize>(
+    (scale, min): (__m256, __m256),
+    x: &[XBlock; MR],
+    half: usize,
+    acc: [__m256i; MR],
+    sums: &mut [__m256; MR],
+) {
+    for ((sum, x), acc) in sums.iter_mut().zip(x).zip(acc) {
+        let scale = _mm256_mul_ps(scale, _mm256_set1_ps(f32::from_bits(x[word::SCALE])));
+        *sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc), scale, *sum);
+        if F::MIN {
+            let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part::<F>(half)]]);
+            *sum = _mm256_fnmadd_ps(min, _mm256_set1_ps(scaled_sum), *sum);
+        }
+    }
+}
+
+/// Quads `2 * P` and `2 * P + 1` of a group, for eight columns, as unsigned bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn unpack<F: Packed, const P: usize>(planes: &[u8], half: usize) -> (__m256i, __m256i) {
+    if F::BITS == 8 {
+        return (load(planes, 4 * half + 2 * P), load(planes, 4 * half + 2 * P + 1));
+    }
+    let low = load(planes, 2 * half + P);
     let mask = _mm256_set1_epi8(0x0f);
     let first = _mm256_and_si256(low, mask);
     let second = _mm256_and_si256(_mm256_srli_epi16::<4>(low), mask);
     match F::BITS {
         5 => {
+            const { assert!(F::BITS != 5 || F::GROUP == 32, "a plane holds a bit of 32 k") };
             let (high, mask) = (load(planes, 4), _mm256_set1_epi8(0x10));
             (
                 with_high(first, shift(high, 4 - 2 * P.cast_signed()), mask),
@@ -207,7 +269,7 @@ pub(super) fn unpack<F: Packed, const P: usize>(planes: &[u8]) -> (__m256i, __m2
             )
         }
         6 => {
-            let (high, mask) = (load(planes, 4 + P / 2), _mm256_set1_epi8(0x30));
+            let (high, mask) = (load(planes, 4 + P / 2 + half), _mm256_set1_epi8(0x30));
             let left = 4 - 4 * (P % 2).cast_signed();
             (
                 with_high(first, shift(high, left), mask),
@@ -233,10 +295,16 @@ fn shift(v: __m256i, left: isize) -> __m256i {
     if left >= 0 { _mm256_sll_epi16(v, count) } else { _mm256_srl_epi16(v, count) }
 }
 
-/// The scales and minimums of a group whose scales start at `at`.
+/// The scales and minimums of group `g`, for eight columns.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn scales<F: Packed>(unit: &[u8], at: usize, d: __m256, m: __m256) -> (__m256, __m256) {
+pub(super) fn scales<F: Packed>(
+    unit: &[u8],
+    g: usize,
+    side: usize,
+    d: __m256,
+    m: __m256,
+) -> (__m256, __m256) {
     if !F::SUB {
         return (d, m);
     }
@@ -244,6 +312,7 @@ pub(super) fn scales<F: Packed>(unit: &[u8], at: usize, d: __m256, m: __m256) ->
         let bytes = unit[at..].first_chunk().copied().unwrap_or_default();
         _mm_cvtsi64_si128(i64::from_le_bytes(bytes))
     };
+    let at = F::SUB_AT + g * F::SUB_BYTES + HALF * side;
     let scale = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load(at)));
     let min =
         if F::MIN { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load(at + PANEL_COLS))) } else { m };
@@ -263,7 +332,7 @@ fn load(planes: &[u8], p: usize) -> __m256i {
 /// Eight scales at a byte offset.
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
-pub(super) fn load_f16(unit: &[u8], at: usize) -> __m256 {
+fn load_f16(unit: &[u8], at: usize) -> __m256 {
     match unit[at..].first_chunk() {
         Some(bytes) => _mm256_cvtph_ps(load_u8x16(bytes)),
         None => _mm256_setzero_ps(),

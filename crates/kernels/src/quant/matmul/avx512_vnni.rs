@@ -8,7 +8,7 @@ use std::arch::x86_64::{
     _mm512_sra_epi32, _mm512_srl_epi16, _mm512_srli_epi16,
 };
 
-use super::{Out, interleave};
+use super::{Out, interleave, part};
 use crate::isa::x86::{load_u8x16, load_u8x32, load_u8x64, prefetch_ahead, store_f32x16};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
@@ -60,26 +60,21 @@ fn tile<F: Packed, const MR: usize, const CH: usize>(
     out: &mut [[f32; PANEL_COLS]],
 ) {
     let mut sums = [_mm512_setzero_ps(); MR];
-    let groups = F::ELEMS / F::GROUP;
     for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
         let d = load_f16(unit, 0);
         let m = if F::MIN { load_f16(unit, 2 * PANEL_COLS) } else { _mm512_setzero_ps() };
-        for g in 0..groups {
-            // Groups of 16 are halves of 32 k.
-            let (block, half) = if F::GROUP == 32 { (g, 0) } else { (g / 2, g % 2) };
-            let planes = &unit[F::QUANTS_AT + block * F::QUANT_BYTES..][..F::QUANT_BYTES];
-            if MR < 8 && half == 0 {
+        for b in 0..F::ELEMS / 32 {
+            let planes = &unit[F::QUANTS_AT + b * F::QUANT_BYTES..][..F::QUANT_BYTES];
+            if MR < 8 {
                 prefetch_ahead(planes);
             }
-            let x = &x[u * (F::ELEMS / 32) + block];
-            let mut acc = start::<F, MR, CH>(x, half);
-            pair::<F, MR, CH, 0>(planes, x, half, &mut acc);
-            pair::<F, MR, CH, 1>(planes, x, half, &mut acc);
+            let x = &x[u * (F::ELEMS / 32) + b];
             if F::GROUP == 32 {
-                pair::<F, MR, CH, 2>(planes, x, half, &mut acc);
-                pair::<F, MR, CH, 3>(planes, x, half, &mut acc);
+                group::<F, MR, CH, 0>(planes, x, scales::<F>(unit, b, d, m), &mut sums);
+            } else {
+                group::<F, MR, CH, 0>(planes, x, scales::<F>(unit, 2 * b, d, m), &mut sums);
+                group::<F, MR, CH, 1>(planes, x, scales::<F>(unit, 2 * b + 1, d, m), &mut sums);
             }
-            finish::<F, MR, CH>(scales::<F>(unit, g, d, m), x, half, acc, &mut sums);
         }
     }
     for (out, sum) in out.iter_mut().zip(sums) {
@@ -87,10 +82,23 @@ fn tile<F: Packed, const MR: usize, const CH: usize>(
     }
 }
 
-/// Which sums of an activation block a group needs: 0 the whole, 1 and 2 those of its halves.
+/// Adds one group: 32 k, or half `H` of them.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-const fn part<F: Packed>(half: usize) -> usize {
-    if F::GROUP == 32 { 0 } else { 1 + half }
+fn group<F: Packed, const MR: usize, const CH: usize, const H: usize>(
+    planes: &[u8],
+    x: &[XBlock; MR],
+    scales: (__m512, __m512),
+    sums: &mut [__m512; MR],
+) {
+    let mut acc = start::<F, MR, CH>(x, H);
+    pair::<F, MR, CH, 0>(planes, x, H, &mut acc);
+    pair::<F, MR, CH, 1>(planes, x, H, &mut acc);
+    if F::GROUP == 32 {
+        pair::<F, MR, CH, 2>(planes, x, H, &mut acc);
+        pair::<F, MR, CH, 3>(planes, x, H, &mut acc);
+    }
+    finish::<F, MR, CH>(scales, x, H, acc, sums);
 }
 
 /// Takes the offset off in advance: `-OFFSET * sum(x)`.
