@@ -172,6 +172,7 @@ pub(crate) struct SamplingArgs {
 Examples:
   fucina bench
   fucina bench ops
+  fucina bench account model.gguf
   fucina bench gpu-dispatch
   fucina bench model.gguf -p 128,512 -n 32 -t 1,2,4
   fucina bench model.gguf -d 1024 --json > record.json")]
@@ -295,7 +296,7 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
     threads.ok_or_else(|| "a number of threads from 1 to 1024 is expected".to_owned())
 }
 
-fn repetitions(text: &str) -> Result<usize, String> {
+pub(crate) fn repetitions(text: &str) -> Result<usize, String> {
     let repetitions = text.parse().ok().filter(|rounds| (1..=1000).contains(rounds));
     repetitions.ok_or_else(|| "a number of rounds from 1 to 1000 is expected".to_owned())
 }

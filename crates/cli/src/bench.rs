@@ -4,6 +4,7 @@
 //! what they are does not change the work. [`gpu`] and [`ops`] measure single calls instead, on a
 //! device and on the CPU.
 
+pub(crate) mod account;
 pub(crate) mod gpu;
 mod operands;
 pub(crate) mod ops;
@@ -21,6 +22,7 @@ use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
 use crate::source::{self, Source};
 use crate::trace::{self, Tracing};
+use account::AccountArgs;
 use gpu::args::GpuBench;
 use ops::args::OpsArgs;
 use record::Row;
@@ -30,12 +32,13 @@ use report::Report;
 const PROMPT: usize = 512;
 const GENERATE: usize = 128;
 
-/// Benchmarks of single calls.
+/// Benchmarks of single calls, apart or within a model.
 #[derive(Subcommand)]
 pub(crate) enum Calls {
     #[command(flatten)]
     Gpu(GpuBench),
     Ops(OpsArgs),
+    Account(AccountArgs),
 }
 
 /// One test.
@@ -67,6 +70,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     match &args.calls {
         Some(Calls::Gpu(bench)) => return gpu::run(bench),
         Some(Calls::Ops(bench)) => return ops::run(bench),
+        Some(Calls::Account(bench)) => return account::run(bench),
         None => {}
     }
     args.trace.around(|tracing| go(args, tracing))

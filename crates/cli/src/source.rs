@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fucina::accel::Timeline;
 use fucina::gguf::{self, AccessUsed, File};
 use fucina::{Config, Isa, Runtime, default_providers};
 use fucina_hub::{Error, Reference, catalogue};
@@ -121,7 +122,12 @@ pub(crate) fn runtime(threads: Option<usize>) -> anyhow::Result<Runtime> {
 
 /// As [`runtime`]; with a trace, if there is one.
 pub(crate) fn traced(threads: Option<usize>, tracing: &Tracing) -> anyhow::Result<Runtime> {
-    build(Config::from_env()?, threads, Some(tracing))
+    build(Config::from_env()?, threads, tracing.timeline())
+}
+
+/// As [`runtime`], with the times of all calls.
+pub(crate) fn timed(threads: Option<usize>, timeline: &Arc<Timeline>) -> anyhow::Result<Runtime> {
+    build(Config::from_env()?, threads, Some(timeline))
 }
 
 /// A runtime with these knobs and every provider of this machine.
@@ -132,11 +138,11 @@ pub(crate) fn with_config(config: Config, threads: Option<usize>) -> anyhow::Res
 fn build(
     config: Config,
     threads: Option<usize>,
-    tracing: Option<&Tracing>,
+    timeline: Option<&Arc<Timeline>>,
 ) -> anyhow::Result<Runtime> {
     let found = default_providers(&config)?;
     let mut builder = Runtime::builder().config(config);
-    if let Some(timeline) = tracing.and_then(Tracing::timeline) {
+    if let Some(timeline) = timeline {
         builder = builder.timeline(Arc::clone(timeline));
     }
     if let Some(threads) = threads {
