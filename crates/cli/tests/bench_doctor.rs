@@ -89,3 +89,32 @@ fn doctor_explains_variables_and_goes_on_where_one_is_wrong() {
     assert!(done.stdout.contains("WRONG") && done.stdout.contains("kernels"), "{done:?}");
     done.says(&["FUCINA_CPU_ISA", "avx9000"]);
 }
+
+#[test]
+fn an_account_adds_up_to_the_pass() {
+    let args = ["bench", "account", "-p", "9", "-n", "3", "-r", "2", "-t", "2"];
+    let accounts = call(&[&args[..], &["--json", "-q"]].concat()).ok().json();
+    let accounts = accounts.as_array().unwrap();
+    assert_eq!(accounts.len(), 2);
+    for (account, (test, passes)) in accounts.iter().zip([("pp9", 1), ("tg3", 3)]) {
+        assert_eq!((&account["test"], &account["passes"]), (&test.into(), &passes.into()));
+        let rows = account["rows"].as_array().unwrap();
+        let us = |value: &serde_json::Value| value["us"].as_f64().unwrap();
+        let sum: f64 = rows.iter().map(us).sum();
+        let between = account["between_us"].as_f64().unwrap();
+        assert!((sum + between - us(account)).abs() < 1e-6 * us(account), "{account}");
+        assert!(between > 0.0 && between < us(account), "{account}");
+        // Four layers of q, k, v, output, gate, up and down, and the vocabulary.
+        let products = rows.iter().filter(|row| row["op"] == "matmul");
+        let calls: f64 = products.clone().map(|row| row["calls"].as_f64().unwrap()).sum();
+        assert_eq!(calls, 29.0, "{account}");
+        assert!(products.clone().all(|row| row["floor_us"].as_f64().unwrap() > 0.0), "{account}");
+    }
+    let table = call(&args).ok().stdout;
+    for words in ["pp9", "tg3", "2048 x 256", "between calls", "a pass"] {
+        assert!(table.contains(words), "{words} is not in {table}");
+    }
+    let done = call(&["bench", "account", "-p", "100000"]);
+    assert_eq!(done.code, Some(2), "{}", done.stderr);
+    assert!(done.stderr.contains("context of 512 tokens"), "{}", done.stderr);
+}
