@@ -12,6 +12,8 @@ use crate::isa::Isa;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod q8_0;
 pub(crate) mod scalar;
 
@@ -32,6 +34,9 @@ pub fn f32_to_f16(isa: Isa, x: &[f32], out: &mut [u16]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F.
         Isa::Avx512Vnni(_) => unsafe { avx512::f32_to_f16(x, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::f32_to_f16(x, out) },
     }
 }
 
@@ -50,6 +55,9 @@ pub fn f16_to_f32(isa: Isa, x: &[u16], out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F.
         Isa::Avx512Vnni(_) => unsafe { avx512::f16_to_f32(x, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::f16_to_f32(x, out) },
     }
 }
 

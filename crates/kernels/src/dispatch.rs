@@ -23,6 +23,9 @@ macro_rules! recompile {
         }
         match $isa {
             $crate::isa::Isa::Scalar => $body($($arg),+),
+            // Every build for aarch64 may use NEON anywhere.
+            #[cfg(target_arch = "aarch64")]
+            $crate::isa::Isa::Neon(_) => $body($($arg),+),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
             $crate::isa::Isa::Avx2(_) => unsafe { avx2($($arg),+) },

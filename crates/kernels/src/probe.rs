@@ -13,6 +13,12 @@ mod avx2;
 mod avx2_vnni;
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_dotprod;
+#[cfg(target_arch = "aarch64")]
+mod neon_i8mm;
 pub(crate) mod scalar;
 
 /// Independent chains of each step: enough to hide the latency of an instruction on two ports, and
@@ -29,6 +35,9 @@ pub fn multiply_add_f32(isa: Isa, rounds: usize) -> u64 {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F.
         Isa::Avx512Vnni(_) => unsafe { avx512_vnni::multiply_add_f32(rounds) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::multiply_add_f32(rounds) },
     }
 }
 
@@ -47,6 +56,15 @@ pub fn dot_i8(isa: Isa, rounds: usize) -> u64 {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F and VNNI.
         Isa::Avx512Vnni(_) => unsafe { avx512_vnni::dot_i8(rounds) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(token) => match token.dotprod() {
+            // SAFETY: the token proves that this CPU has NEON.
+            None => unsafe { neon::dot_i8(rounds) },
+            // SAFETY: the token proves that this CPU has NEON and dotprod.
+            Some(token) if token.i8mm().is_none() => unsafe { neon_dotprod::dot_i8(rounds) },
+            // SAFETY: the token proves that this CPU has NEON and i8mm.
+            Some(_) => unsafe { neon_i8mm::dot_i8(rounds) },
+        },
     }
 }
 

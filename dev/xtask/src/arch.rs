@@ -73,7 +73,7 @@ const UNSAFE_FILES: &[&str] = &[
 /// File names, inside the kernel crate, of the leaves for one instruction set. They contain no
 /// `unsafe`; the file that dispatches to them does.
 pub(crate) const LEAVES: &[&str] =
-    &["scalar", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "neon"];
+    &["scalar", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "neon", "neon_dotprod", "neon_i8mm"];
 
 /// Crates whose root file must say `#![forbid(unsafe_code)]`.
 const FORBID_UNSAFE: &[&str] = &[

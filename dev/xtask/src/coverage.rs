@@ -12,7 +12,7 @@ use crate::workspace::{Source, sources};
 const KERNELS: &str = "crates/kernels/src/";
 
 /// What the macro `recompile!` of the kernel crate compiles a body for.
-const COMPILED: &[&str] = &["scalar", "avx2", "avx512"];
+const COMPILED: &[&str] = &["scalar", "avx2", "avx512", "neon"];
 
 /// Prints the table; an op with a fast arm and no scalar one breaks the rule that `scalar.rs` is the
 /// specification.
@@ -74,6 +74,9 @@ mod tests {
         let table = table(&sources);
         assert_eq!(table.len(), 2);
         assert_eq!(table["quant/q8_0"], [("avx2", 'x'), ("scalar", 'x')].into());
-        assert_eq!(table["norm"], [("avx2", 'x'), ("avx512", 'c'), ("scalar", 'x')].into());
+        assert_eq!(
+            table["norm"],
+            [("avx2", 'x'), ("avx512", 'c'), ("neon", 'c'), ("scalar", 'x')].into()
+        );
     }
 }

@@ -9,6 +9,8 @@ use crate::isa::Isa;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 /// A matrix of rows, `[count, width]`.
@@ -47,6 +49,9 @@ pub(super) fn matmul_add(isa: Isa, lhs: Rows<'_>, rhs: &[f32], n: usize, out: &m
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::matmul_add(lhs, rhs, n, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::matmul_add(lhs, rhs, n, out) },
     }
 }
 
@@ -63,6 +68,9 @@ pub(super) fn transpose(isa: Isa, rows: Rows<'_>, n: usize, out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::transpose(rows, n, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::transpose(rows, n, out) },
     }
 }
 
@@ -78,6 +86,9 @@ pub(super) fn dots(isa: Isa, q: &[f32], rows: Rows<'_>, out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::dots(q, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::dots(q, rows, out) },
     }
 }
 
@@ -93,6 +104,9 @@ pub(super) fn dots_f16(isa: Isa, q: &[f32], rows: Rows<'_, u16>, out: &mut [f32]
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::dots_f16(q, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::dots_f16(q, rows, out) },
     }
 }
 
@@ -108,6 +122,9 @@ pub(super) fn dots_q8_0(isa: Isa, q: &[f32], rows: Rows<'_, BlockQ8_0>, out: &mu
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::dots_q8_0(q, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::dots_q8_0(q, rows, out) },
     }
 }
 
@@ -123,6 +140,9 @@ pub(super) fn mix(isa: Isa, weights: &[f32], rows: Rows<'_>, out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::mix(weights, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::mix(weights, rows, out) },
     }
 }
 
@@ -138,6 +158,9 @@ pub(super) fn mix_f16(isa: Isa, weights: &[f32], rows: Rows<'_, u16>, out: &mut 
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::mix_f16(weights, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::mix_f16(weights, rows, out) },
     }
 }
 
@@ -153,6 +176,9 @@ pub(super) fn mix_q8_0(isa: Isa, weights: &[f32], rows: Rows<'_, BlockQ8_0>, out
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, and what AVX2's token proves.
         Isa::Avx512Vnni(_) => unsafe { avx512::mix_q8_0(weights, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::mix_q8_0(weights, rows, out) },
     }
 }
 

@@ -9,6 +9,8 @@ use crate::isa::Isa;
 pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 /// A scalar type that weights may have.
@@ -100,6 +102,9 @@ fn matmul_as<E: Elem>(isa: Isa, product: Product<'_>, out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F and AVX2's set.
         Isa::Avx512Vnni(_) => unsafe { avx512::matmul::<E>(product, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::matmul::<E>(product, out) },
     }
 }
 
@@ -122,5 +127,8 @@ fn decode_as<E: Elem>(isa: Isa, raw: &[u8], out: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F and AVX2's set.
         Isa::Avx512Vnni(_) => unsafe { avx512::decode::<E>(raw, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::decode::<E>(raw, out) },
     }
 }

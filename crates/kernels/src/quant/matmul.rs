@@ -8,6 +8,8 @@ use super::format::{Packed, with_format};
 use super::quantize::{XBlock, activation_len};
 use super::{PANEL_COLS, PackLayout};
 use crate::isa::Isa;
+#[cfg(target_arch = "aarch64")]
+use crate::isa::Neon;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -15,6 +17,12 @@ mod avx2;
 mod avx2_vnni;
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_dotprod;
+#[cfg(target_arch = "aarch64")]
+mod neon_i8mm;
 mod scalar;
 
 /// Rows of the largest tile of a kernel. Batches that are no multiple end in a slower tile.
@@ -67,6 +75,8 @@ fn dispatch<F: Packed>(
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) {
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = scratch;
     match isa {
         Isa::Scalar => out.each(panels, |panel, out| scalar::matmul::<F>(panel, x, out)),
         #[cfg(target_arch = "x86_64")]
@@ -80,6 +90,22 @@ fn dispatch<F: Packed>(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, BW, VL and VNNI, and AVX2's set.
         Isa::Avx512Vnni(_) => unsafe { avx512_vnni::matmul::<F>(panels, x, out, scratch) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(token) => out.each(panels, |panel, out| neon::<F>(token, panel, x, out)),
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn neon<F: Packed>(token: Neon, panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
+    match token.dotprod() {
+        // SAFETY: the token proves that this CPU has NEON.
+        None => unsafe { neon::matmul::<F>(panel, x, out) },
+        Some(token) if token.i8mm().is_none() => {
+            // SAFETY: the token proves that this CPU has NEON and dotprod.
+            unsafe { neon_dotprod::matmul::<F>(panel, x, out) }
+        }
+        // SAFETY: the token proves that this CPU has NEON, dotprod and i8mm.
+        Some(_) => unsafe { neon_i8mm::matmul::<F>(panel, x, out) },
     }
 }
 
@@ -98,6 +124,7 @@ impl Out<'_> {
     }
 
     /// Rows of panel `panel`, from `row` on.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     fn from(&mut self, panel: usize, row: usize) -> &mut [[f32; PANEL_COLS]] {
         &mut self.blocks[panel * self.rows..(panel + 1) * self.rows][row..]
@@ -105,6 +132,7 @@ impl Out<'_> {
 }
 
 /// Which sums of an activation block a group needs: 0 the whole, 1 and 2 those of its halves.
+#[cfg(target_arch = "x86_64")]
 #[inline]
 const fn part<F: Packed>(half: usize) -> usize {
     if F::GROUP == 32 { 0 } else { 1 + half }
@@ -112,6 +140,7 @@ const fn part<F: Packed>(half: usize) -> usize {
 
 /// Blocks of the same `k` of `N` rows from `first` on, side by side: a kernel follows one stream
 /// with one pointer. The last of `rows` stands in for rows that are missing.
+#[cfg(target_arch = "x86_64")]
 #[expect(clippy::inline_always, reason = "copies with the registers of the caller")]
 #[inline(always)]
 fn interleave<'a, const N: usize>(

@@ -82,6 +82,12 @@ impl PackLayout {
             Isa::Avx2(_) => "panel16/avx2-vnni",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni(_) => "panel16/avx512-vnni",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(token) => match token.dotprod() {
+                None => "panel16/neon",
+                Some(token) if token.i8mm().is_none() => "panel16/neon-dotprod",
+                Some(_) => "panel16/neon-i8mm",
+            },
         }
     }
 }

@@ -22,6 +22,8 @@ use crate::isa::Isa;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 /// Elements of a block.
@@ -87,6 +89,9 @@ pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u32]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX2.
         Isa::Avx2(_) | Isa::Avx512Vnni(_) => unsafe { avx2::quantize(whole, blocks) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::quantize(whole, blocks) },
     }
     padding.as_flattened_mut().fill(0);
     if let (Some(last), false) = (padding.first_mut(), rest.is_empty()) {
