@@ -9,6 +9,7 @@ mod convert;
 mod grouped;
 mod light;
 mod matmul;
+mod panels;
 mod select;
 
 use std::sync::Arc;

@@ -49,6 +49,7 @@ pub struct Builder {
     providers: Vec<Arc<dyn Provider>>,
     pool: Option<PoolConfig>,
     timeline: Option<Arc<Timeline>>,
+    isa: Option<Isa>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -69,6 +70,13 @@ impl Builder {
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> Self {
         self.config.threads = Some(threads);
+        self
+    }
+
+    /// Sets the instruction set of the CPU kernels, whatever the configuration says.
+    #[must_use]
+    pub const fn isa(mut self, isa: Isa) -> Self {
+        self.isa = Some(isa);
         self
     }
 
@@ -99,10 +107,11 @@ impl Builder {
     ///
     /// Fails if the instruction set asked for is unknown, or if this CPU does not have it.
     pub fn build(self) -> std::result::Result<Runtime, ConfigError> {
-        let Self { config, providers, pool, timeline } = self;
-        let isa = match &config.isa {
-            None => Isa::best(),
-            Some(name) => Isa::from_name(name).ok_or_else(|| ConfigError {
+        let Self { config, providers, pool, timeline, isa } = self;
+        let isa = match (isa, &config.isa) {
+            (Some(isa), _) => isa,
+            (None, None) => Isa::best(),
+            (None, Some(name)) => Isa::from_name(name).ok_or_else(|| ConfigError {
                 name: "FUCINA_CPU_ISA",
                 value: name.clone(),
                 expected: "the name of an instruction set that this CPU has; see `fucina doctor`",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fucina_accel::Storage;
 use fucina_dtype::DType;
 use fucina_kernels::isa::Isa;
-use fucina_kernels::quant::{PANEL_COLS, PackLayout, pack_panel};
+use fucina_kernels::quant::{PANEL_COLS, PackLayout, pack_panel, row_ranges};
 
 use crate::error::{Error, Result};
 use crate::tensor::DynTensor;
@@ -44,14 +44,30 @@ impl Packed {
 /// Name of the kernel that multiplies with weights of a type on the CPU, packed or as the file has
 /// them, for people.
 pub fn cpu_kernel(dtype: DType, isa: Isa, packed: bool) -> String {
-    let layout = PackLayout::new(dtype, PANEL_COLS, dtype.unit().0);
-    if let Some(layout) = layout.filter(|_| packed) {
-        return layout.kernel_name(isa).to_owned();
+    if packed && PackLayout::new(dtype, PANEL_COLS, dtype.unit().0).is_some() {
+        return format!("panel16/{}", isa.name());
     }
     match dtype {
         DType::F32 | DType::F16 | DType::BF16 => format!("rows/{}", isa.name()),
         _ => "decoded to f32".to_owned(),
     }
+}
+
+/// Rows of activations and the kernel that multiplies them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowKernel {
+    /// The least number of rows.
+    pub first: usize,
+    /// The greatest. `None`: any number.
+    pub last: Option<usize>,
+    /// Name of the kernel, for people.
+    pub kernel: &'static str,
+}
+
+/// The kernels for weights of a type by the number of rows, as the plan of products has them.
+pub fn cpu_row_kernels(dtype: DType, isa: Isa) -> Vec<RowKernel> {
+    let ranges = row_ranges(isa, dtype).into_iter();
+    ranges.map(|(first, last, plan)| RowKernel { first, last, kernel: plan.name() }).collect()
 }
 
 /// Bytes that [`DynTensor::pack`] makes of a weight `[n, k]`. `None` if the weight stays as it is.

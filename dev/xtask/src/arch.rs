@@ -24,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fucina-cuda-sim", &[]),
     ("fucina-cli", &["fucina", "fucina-hub"]),
     ("fucina-cuda-driver", &["fucina-cuda-sim"]),
+    ("fucina-amx-emulator", &[]),
     ("fucina-testkit", &[]),
     ("fucina-models", &[]),
     ("xtask", &["fucina-gguf", "fucina-dtype", "fucina-testkit"]),
@@ -38,6 +39,10 @@ const DEV_EDGES: &[(&str, &str)] = &[
     // Their tests open the stand-in for the driver.
     ("fucina-cuda", "fucina-cuda-driver"),
     ("fucina-cli", "fucina-cuda-driver"),
+    // Their tests run AMX instructions in software.
+    ("fucina-kernels", "fucina-amx-emulator"),
+    ("fucina-runtime", "fucina-amx-emulator"),
+    ("fucina-llm", "fucina-amx-emulator"),
     // Its tests run a model on the reference provider.
     ("fucina-llm", "fucina-accel"),
 ];
@@ -66,14 +71,32 @@ const UNSAFE_FILES: &[&str] = &[
     // An allocator that counts.
     "crates/llm/tests/chat_memory.rs",
     "crates/llm/tests/generations.rs",
+    // They promise that AMX instructions run in software.
+    "crates/llm/tests/amx.rs",
+    "crates/runtime/tests/amx.rs",
     "crates/runtime/src/threads*",
+    "dev/amx-emulator/src/signal.rs",
+    "dev/amx-emulator/src/guarded.rs",
+    // The instruction for a fused multiply-add.
+    "dev/amx-emulator/src/tiles.rs",
+    "dev/amx-emulator/tests/machine.rs",
     "dev/cuda-driver/src/*",
 ];
 
 /// File names, inside the kernel crate, of the leaves for one instruction set. They contain no
 /// `unsafe`; the file that dispatches to them does.
-pub(crate) const LEAVES: &[&str] =
-    &["scalar", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "neon", "neon_dotprod", "neon_i8mm"];
+pub(crate) const LEAVES: &[&str] = &[
+    "scalar",
+    "avx2",
+    "avx2_vnni",
+    "avx512",
+    "avx512_vnni",
+    "amx_int8",
+    "amx_bf16",
+    "neon",
+    "neon_dotprod",
+    "neon_i8mm",
+];
 
 /// Crates whose root file must say `#![forbid(unsafe_code)]`.
 const FORBID_UNSAFE: &[&str] = &[

@@ -12,6 +12,10 @@ use crate::isa::Isa;
 use crate::isa::Neon;
 
 #[cfg(target_arch = "x86_64")]
+mod amx_bf16;
+#[cfg(target_arch = "x86_64")]
+mod amx_int8;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx2_vnni;
@@ -24,6 +28,7 @@ mod neon_dotprod;
 #[cfg(target_arch = "aarch64")]
 mod neon_i8mm;
 mod scalar;
+pub(super) mod tiles;
 
 /// Rows of the largest tile of a kernel. Batches that are no multiple end in a slower tile.
 pub const TILE_ROWS: usize = 12;

@@ -5,7 +5,6 @@ use zerocopy::FromBytes;
 
 use super::PANEL_COLS;
 use super::format::{Packed, with_format};
-use crate::isa::Isa;
 
 /// The size and shape of a packed weight matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,30 +64,16 @@ impl PackLayout {
         self.row_bytes
     }
 
+    /// Elements of k that share a scale.
+    pub(super) fn group(&self) -> usize {
+        with_format!(self.dtype, F => F::GROUP, _ => no_layout(self))
+    }
+
     /// Storage for each weight in a panel, in bits, scales included.
     pub fn bits_per_weight(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a unit has fewer than 2^53 bits")]
         let bits = |bytes: usize, elems: usize| 8.0 * bytes as f64 / (PANEL_COLS * elems) as f64;
         with_format!(self.dtype, F => bits(F::UNIT_BYTES, self.dtype.unit().0), _ => 0.0)
-    }
-
-    /// The kernel that [`matmul_panels`](super::matmul_panels) runs, for people.
-    pub const fn kernel_name(&self, isa: Isa) -> &'static str {
-        match isa {
-            Isa::Scalar => "panel16/scalar",
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(token) if token.vnni().is_none() => "panel16/avx2",
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(_) => "panel16/avx2-vnni",
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Vnni(_) => "panel16/avx512-vnni",
-            #[cfg(target_arch = "aarch64")]
-            Isa::Neon(token) => match token.dotprod() {
-                None => "panel16/neon",
-                Some(token) if token.i8mm().is_none() => "panel16/neon-dotprod",
-                Some(_) => "panel16/neon-i8mm",
-            },
-        }
     }
 }
 

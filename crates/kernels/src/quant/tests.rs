@@ -9,8 +9,11 @@ use super::{
 };
 use crate::isa::Isa;
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
 mod edges;
 mod layout;
+mod plan;
 mod quantize;
 
 /// Where the quants are in a block of the file, and the f16 scales.

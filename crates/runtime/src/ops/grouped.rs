@@ -8,12 +8,13 @@ use std::ops::Range;
 
 use fucina_accel::{self as accel, Call};
 use fucina_dtype::DType;
-use fucina_kernels::quant::{PANEL_COLS, activation_len};
+use fucina_kernels::quant::{PANEL_COLS, Plan, activation_len};
 use fucina_kernels::{dense, elementwise, reduce};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::light::for_rows;
-use super::matmul::{Quantized, ROW_BLOCK, copy_tile, packed_tile, panels_a_task};
+use super::matmul::copy_tile;
+use super::panels::{Activations, multiply_tile, panels_a_task};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::runtime::Runtime;
@@ -250,29 +251,32 @@ impl Product<'_> {
         (units.saturating_mul(bands) / (8 * self.rt.threads())).clamp(1, most)
     }
 
-    /// Packed experts: quantizes each activation once, then one task for each tile of panels.
+    /// Packed experts: each activation is brought once into the form that the plan asks for, then
+    /// one task for each tile of panels.
     fn packed(&self, packed: &Packed, out: &mut [f32]) -> Result<()> {
         let [rows, _, n, k] = self.op.sizes();
         if out.is_empty() || k == 0 {
             out.fill(0.0);
             return Ok(());
         }
-        let (isa, layout, len) = (self.rt.isa(), packed.layout(), activation_len(k));
-        let quantized = Quantized::new(self.rt, self.x, k)?;
-        let sorted = self.sorted(quantized.words()?, len, rows)?;
+        let (layout, len) = (packed.layout(), activation_len(k));
+        // One form for all experts, as they share rows: that for the usual number of rows.
+        let plan = Plan::new(self.rt.isa(), layout, rows / self.bands(rows).len().max(1));
+        let activations = Activations::new(self.rt, plan, self.x, k)?;
+        let sorted = self.sorted(activations.words()?, len, (rows, plan.rows_behind()))?;
         let x = match &sorted {
             Some(sorted) => elems(sorted)?,
-            None => quantized.words()?,
+            None => activations.words()?,
         };
         let panels = packed.panels()?;
-        let bands = self.bands(ROW_BLOCK);
+        let bands = self.bands(plan.row_block(k));
         let ranges: Vec<_> = bands.iter().map(|band| band.rows.clone()).collect();
-        let group = panels_a_task(layout, (8 * self.rt.threads()).div_ceil(bands.len()));
+        let group = panels_a_task(plan, layout, (8 * self.rt.threads()).div_ceil(bands.len()));
         let tiles = (&*ranges, group * PANEL_COLS);
         self.rt.team().for_each_band(out, n, tiles, |band, mut tile| {
-            let panels = &panels[bands[band].expert * layout.total_bytes()..];
-            let x = &x[tile.rows.start * len..tile.rows.end * len];
-            packed_tile(isa, layout, panels, x, &mut tile);
+            let matrix = &panels[bands[band].expert * layout.total_bytes()..];
+            let plan = plan.with_rows(tile.rows.len());
+            multiply_tile(plan, (layout, matrix), &x[tile.rows.start * len..], &mut tile);
         });
         Ok(())
     }
@@ -285,7 +289,7 @@ impl Product<'_> {
             return Ok(());
         }
         let (isa, dtype) = (self.rt.isa(), weights.dtype());
-        let sorted = self.sorted(self.x, k, rows)?;
+        let sorted = self.sorted(self.x, k, (rows, 0))?;
         let x = match &sorted {
             Some(sorted) => elems(sorted)?,
             None => self.x,
@@ -309,8 +313,13 @@ impl Product<'_> {
     }
 
     /// The records of the activations, `len` elements of 4 bytes each, in the order of the sorted
-    /// rows. `None` if they are in that order already.
-    fn sorted<T>(&self, x: &[T], len: usize, rows: usize) -> Result<Option<accel::Storage>>
+    /// rows, and room for some rows behind them. `None` if they are in that order already.
+    fn sorted<T>(
+        &self,
+        x: &[T],
+        len: usize,
+        (rows, behind): (usize, usize),
+    ) -> Result<Option<accel::Storage>>
     where
         T: Sync + IntoBytes + Immutable,
     {
@@ -319,7 +328,7 @@ impl Product<'_> {
             return Ok(None);
         }
         let len_bytes = rows * len * 4;
-        let mut sorted = self.rt.pool().take(len_bytes)?;
+        let mut sorted = self.rt.pool().take(len_bytes + behind * len * 4)?;
         let bytes = sorted.host_mut().map_err(|error| ops::storage_error(error, OP))?;
         let serial = len_bytes < SERIAL_BYTES;
         let rows_a_task = if serial { rows } else { rows.div_ceil(4 * self.rt.threads()) };

@@ -3,15 +3,12 @@
 //! The kernel follows from the weights: packed panels, rows of 16-bit floats, or f32 GEMM. Tasks
 //! are tiles of the output.
 
-use fucina_accel::{Call, MatMul, Shape, Storage};
+use fucina_accel::{Call, MatMul, Shape};
 use fucina_dtype::DType;
 use fucina_kernels::dense;
-use fucina_kernels::isa::Isa;
-use fucina_kernels::quant::{
-    PANEL_COLS, PackLayout, TILE_ROWS, activation_len, matmul_panels, quantize_row, scratch_words,
-};
-use zerocopy::{FromBytes, IntoBytes};
+use fucina_kernels::quant::{PANEL_COLS, Plan, activation_len};
 
+use super::panels::{Activations, multiply_tile, panels_a_task, rows_a_task};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::runtime::Runtime;
@@ -21,12 +18,7 @@ use crate::threads::TileMut;
 use crate::weight::Packed;
 
 /// Work in multiply-adds that is not worth waking a second thread for.
-const SERIAL_WORK: usize = 1 << 16;
-/// Rows that a task of packed kernels takes at most: each of its panels is read from the second
-/// level of cache for every tile of rows, and from farther away only once.
-pub(super) const ROW_BLOCK: usize = 12 * TILE_ROWS;
-/// Panels of one task should stay in a core's second-level cache.
-const PANEL_GROUP_BYTES: usize = 1 << 20;
+pub(super) const SERIAL_WORK: usize = 1 << 16;
 /// Rows from which f32 and 16-bit weights go through blocked GEMM.
 const GEMM_ROWS: usize = 12;
 
@@ -191,52 +183,12 @@ fn cpu(
 }
 
 /// Multiply-adds. A broadcast view can have more of them than `usize` counts.
-fn work(sizes: [usize; 3]) -> usize {
+pub(super) fn work(sizes: [usize; 3]) -> usize {
     sizes.into_iter().fold(1, usize::saturating_mul)
 }
 
-/// Rows in the 8-bit form that the packed kernels read.
-pub(super) struct Quantized {
-    storage: Storage,
-    len_bytes: usize,
-}
-
-impl Quantized {
-    /// Quantizes rows of `k` elements. `k` is not zero.
-    pub(super) fn new(rt: &Runtime, x: &[f32], k: usize) -> Result<Self> {
-        let (isa, len, m) = (rt.isa(), activation_len(k), x.len() / k);
-        let len_bytes = m * len * 4;
-        let mut storage = rt.pool().take(len_bytes)?;
-        let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
-        let words = <[u32]>::mut_from_bytes(&mut bytes[..len_bytes])
-            .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
-        let rows_a_task =
-            if work([m, k, 1]) < SERIAL_WORK { m } else { m.div_ceil(4 * rt.threads()) };
-        rt.team().for_each_chunk(words, len * rows_a_task.max(1), |index, chunk| {
-            let x = &x[index * rows_a_task * k..];
-            for (x, out) in x.chunks_exact(k).zip(chunk.chunks_exact_mut(len)) {
-                quantize_row(isa, x, out);
-            }
-        });
-        Ok(Self { storage, len_bytes })
-    }
-
-    /// The records of the rows, one after the other.
-    pub(super) fn words(&self) -> Result<&[u32]> {
-        let bytes = &self.storage.host()?[..self.len_bytes];
-        <[u32]>::ref_from_bytes(bytes)
-            .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })
-    }
-}
-
-/// Panels of one task: few enough to stay in a cache, many enough that each task has worth to
-/// arrange its rows for.
-pub(super) fn panels_a_task(layout: &PackLayout, tasks: usize) -> usize {
-    let most = (PANEL_GROUP_BYTES / layout.panel_bytes().max(1)).clamp(1, 32);
-    (layout.panels() / tasks.max(1)).clamp(1, most)
-}
-
-/// Packed weights: quantizes the activations, then one task for each tile of panels.
+/// Packed weights: brings the activations into the form that the plan asks for, then one task for
+/// each tile of panels.
 fn packed_rows(
     rt: &Runtime,
     x: &[f32],
@@ -244,43 +196,21 @@ fn packed_rows(
     (m, n, k): (usize, usize, usize),
     out: &mut [f32],
 ) -> Result<()> {
-    let (isa, len) = (rt.isa(), activation_len(k));
-    let quantized = Quantized::new(rt, x, k)?;
-    let (layout, panels, quantized) = (packed.layout(), packed.panels()?, quantized.words()?);
-    let rows = m.div_ceil(m.div_ceil(ROW_BLOCK)).next_multiple_of(TILE_ROWS);
+    let (layout, panels) = (packed.layout(), packed.panels()?);
+    let plan = Plan::new(rt.isa(), layout, m);
+    let activations = Activations::new(rt, plan, x, k)?;
+    let (words, len) = (activations.words()?, activation_len(k));
     let group = if work([m, n, k]) < SERIAL_WORK {
         layout.panels()
     } else {
-        panels_a_task(layout, 8 * rt.threads())
+        panels_a_task(plan, layout, 8 * rt.threads())
     };
+    let rows = rows_a_task(plan, m, k);
     rt.team().for_each_tile(out, n, (rows, group * PANEL_COLS), |mut tile| {
-        let x = &quantized[tile.rows.start * len..tile.rows.end * len];
-        packed_tile(isa, layout, panels, x, &mut tile);
+        let plan = plan.with_rows(tile.rows.len());
+        multiply_tile(plan, (layout, panels), &words[tile.rows.start * len..], &mut tile);
     });
     Ok(())
-}
-
-/// One tile of a product with packed weights. `x` are the records of the tile's rows, `panels`
-/// those of all columns.
-pub(super) fn packed_tile(
-    isa: Isa,
-    layout: &PackLayout,
-    panels: &[u8],
-    x: &[u32],
-    tile: &mut TileMut<'_, f32>,
-) {
-    let (first, count) = (tile.cols.start, tile.cols.len().div_ceil(PANEL_COLS));
-    let panels = &panels[first / PANEL_COLS * layout.panel_bytes()..];
-    let panels = &panels[..count * layout.panel_bytes()];
-    let block = tile.rows.len() * PANEL_COLS;
-    scratch::with(count * block + scratch_words(layout.k()), |scratch| {
-        let (result, scratch) = scratch.split_at_mut(count * block);
-        let scratch = <[u32]>::mut_from_bytes(scratch.as_mut_bytes()).expect("words like floats");
-        matmul_panels(isa, layout, panels, x, result, scratch);
-        for (panel, block) in result.chunks_exact(block).enumerate() {
-            copy_tile(tile, first + panel * PANEL_COLS, block, PANEL_COLS);
-        }
-    });
 }
 
 /// Copies a block of `width` columns, row-major, to the tile's columns from `first` on.

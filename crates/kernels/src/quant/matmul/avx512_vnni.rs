@@ -142,7 +142,7 @@ fn pair<F: Packed, const MR: usize, const CH: usize, const P: usize>(
 /// Quads `2 * P` and `2 * P + 1` of a group as unsigned bytes.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-fn unpack<F: Packed, const P: usize>(planes: &[u8], half: usize) -> (__m512i, __m512i) {
+pub(super) fn unpack<F: Packed, const P: usize>(planes: &[u8], half: usize) -> (__m512i, __m512i) {
     if F::BITS == 8 {
         return (load(planes, 4 * half + 2 * P), load(planes, 4 * half + 2 * P + 1));
     }
@@ -189,7 +189,7 @@ fn shift(v: __m512i, left: isize) -> __m512i {
 /// The scales and minimums of group `g`.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn scales<F: Packed>(unit: &[u8], g: usize, d: __m512, m: __m512) -> (__m512, __m512) {
+pub(super) fn scales<F: Packed>(unit: &[u8], g: usize, d: __m512, m: __m512) -> (__m512, __m512) {
     if !F::SUB {
         return (d, m);
     }
@@ -247,7 +247,7 @@ fn load(planes: &[u8], p: usize) -> __m512i {
 /// 16 scales at a byte offset.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn load_f16(unit: &[u8], at: usize) -> __m512 {
+pub(super) fn load_f16(unit: &[u8], at: usize) -> __m512 {
     match unit[at..].first_chunk() {
         Some(bytes) => _mm512_cvtph_ps(load_u8x32(bytes)),
         None => _mm512_setzero_ps(),

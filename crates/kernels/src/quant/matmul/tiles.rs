@@ -1,0 +1,134 @@
+//! The entrance to the kernels that a [`Plan`] names.
+
+#[cfg(target_arch = "x86_64")]
+use super::super::format::Packed;
+use super::super::format::with_format;
+use super::super::plan::{Kernel, Plan};
+use super::super::{PANEL_COLS, PackLayout, activation_len};
+#[cfg(target_arch = "x86_64")]
+use super::{amx_bf16, amx_int8};
+use super::{matmul_panels, scratch_words};
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Isa;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Elements of a cache line, to which scratch memory is aligned.
+const LINE: usize = 16;
+
+/// Consecutive panels.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Bytes of a panel, not zero.
+    pub(super) panel_bytes: usize,
+    /// Elements of k, whole units.
+    pub(super) k: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<'a> Panels<'a> {
+    pub(super) fn count(&self) -> usize {
+        self.bytes.len() / self.panel_bytes
+    }
+
+    pub(super) fn panel(&self, p: usize) -> &'a [u8] {
+        &self.bytes[p * self.panel_bytes..][..self.panel_bytes]
+    }
+
+    /// The units of panel `p` that hold `len` elements of k from `first` on.
+    pub(super) fn units<F: Packed>(&self, p: usize, first: usize, len: usize) -> &'a [u8] {
+        let unit = |k: usize| k / F::ELEMS * F::UNIT_BYTES;
+        &self.panel(p)[unit(first)..unit(first + len)]
+    }
+}
+
+/// Rows of activations, with more rows behind them.
+#[derive(Clone, Copy)]
+pub(super) struct Tall<'a> {
+    pub(super) words: &'a [u32],
+    /// Rows that count, not zero.
+    pub(super) rows: usize,
+}
+
+/// Elements of scratch memory that [`matmul_planned`] needs for rows of `k` elements and a number of
+/// `(panels, rows)`.
+pub fn planned_scratch_len(plan: Plan, k: usize, (panels, rows): (usize, usize)) -> usize {
+    match plan.kernel() {
+        Kernel::Vector => scratch_words(k),
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Int8Tiles => LINE + amx_int8::scratch_len(k, rows),
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Bf16Tiles => LINE + amx_bf16::scratch_len(panels, rows),
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => unreachable!("only a plan for AMX has tiles: {panels} panels, {rows} rows"),
+    }
+}
+
+/// Consecutive panels times rows of activations, by the kernel of a plan. `out`, `[panels, rows, 16]`,
+/// is overwritten.
+///
+/// `x` is `rows` records of [`Plan::write_row`] with [`Plan::rows_behind`] more behind them.
+/// `scratch` has at least [`planned_scratch_len`] elements of any value. `panels` and `x` may have
+/// any alignment.
+///
+/// An activation that is NaN or infinite makes each output of its row NaN or infinite, and those of
+/// no other row. bf16 has no value above `3.39e38`: what is larger counts as infinite there.
+///
+/// # Panics
+///
+/// Panics if `panels` is not whole panels, or if another slice does not have its size.
+pub fn matmul_planned(
+    plan: Plan,
+    (layout, panels): (&PackLayout, &[u8]),
+    (words, rows): (&[u32], usize),
+    out: &mut [f32],
+    scratch: &mut [f32],
+) {
+    let (k, len) = (layout.k(), activation_len(layout.k()));
+    if k == 0 || rows == 0 {
+        out.fill(0.0);
+        return;
+    }
+    let panel_bytes = layout.panel_bytes();
+    assert!(panels.len().is_multiple_of(panel_bytes), "panels are whole");
+    let count = panels.len() / panel_bytes;
+    let all = rows.checked_add(plan.rows_behind()).and_then(|rows| rows.checked_mul(len));
+    assert!(all.is_some_and(|all| all <= words.len()), "words of x");
+    let elems = count.checked_mul(rows).and_then(|rows| rows.checked_mul(PANEL_COLS));
+    assert_eq!(Some(out.len()), elems, "elements of out");
+    assert!(scratch.len() >= planned_scratch_len(plan, k, (count, rows)), "elements of scratch");
+    if out.is_empty() {
+        return;
+    }
+    if plan.kernel() == Kernel::Vector {
+        let scratch = <[u32]>::mut_from_bytes(scratch.as_mut_bytes()).unwrap_or_default();
+        matmul_panels(plan.isa(), layout, panels, &words[..rows * len], out, scratch);
+        return;
+    }
+    let offset = scratch.as_ptr().align_offset(4 * LINE).min(LINE);
+    let scratch = &mut scratch[offset..];
+    let (panels, x) = (Panels { bytes: panels, panel_bytes, k }, Tall { words, rows });
+    #[cfg(target_arch = "x86_64")]
+    with_format!(layout.dtype(), F => tiles::<F>(plan, panels, x, out, scratch), _ => ());
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("only a plan for AMX has tiles");
+}
+
+#[cfg(target_arch = "x86_64")]
+fn tiles<F: Packed>(
+    plan: Plan,
+    panels: Panels<'_>,
+    x: Tall<'_>,
+    out: &mut [f32],
+    scratch: &mut [f32],
+) {
+    let Isa::Avx512Vnni(token) = plan.isa() else { unreachable!("a plan with tiles") };
+    let Some(amx) = token.amx() else { unreachable!("a plan with tiles") };
+    match plan.kernel() {
+        // SAFETY: the token proves that this CPU has AVX-512 F, BW, VL and VNNI, and AVX2's set.
+        Kernel::Int8Tiles => unsafe { amx_int8::matmul::<F>(amx, panels, x, out, scratch) },
+        // SAFETY: the same, and with AMX also AVX-512 BF16.
+        _ => unsafe { amx_bf16::matmul::<F>(amx, panels, x, out, scratch) },
+    }
+}

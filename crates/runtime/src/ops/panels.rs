@@ -1,0 +1,93 @@
+//! Products with packed weights: activations in the form that the plan of kernels asks for, and
+//! the tile of a task.
+
+use fucina_accel::Storage;
+use fucina_dtype::DType;
+use fucina_kernels::quant::{
+    Kernel, PANEL_COLS, PackLayout, Plan, activation_len, matmul_planned, planned_scratch_len,
+};
+use zerocopy::FromBytes;
+
+use super::matmul::{SERIAL_WORK, copy_tile, work};
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::runtime::Runtime;
+use crate::scratch;
+use crate::threads::TileMut;
+
+/// Rows of activations in the form that the kernels of a plan read.
+pub(super) struct Activations {
+    storage: Storage,
+    len_bytes: usize,
+}
+
+impl Activations {
+    /// Writes rows of `k` elements. `k` is not zero.
+    pub(super) fn new(rt: &Runtime, plan: Plan, x: &[f32], k: usize) -> Result<Self> {
+        let (len, m) = (activation_len(k), x.len() / k);
+        let len_bytes = (m + plan.rows_behind()) * len * 4;
+        let mut storage = rt.pool().take(len_bytes)?;
+        let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
+        let words = <[u32]>::mut_from_bytes(&mut bytes[..m * len * 4])
+            .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
+        let rows_a_task =
+            if work([m, k, 1]) < SERIAL_WORK { m } else { m.div_ceil(4 * rt.threads()) };
+        rt.team().for_each_chunk(words, len * rows_a_task.max(1), |index, chunk| {
+            let x = &x[index * rows_a_task * k..];
+            for (x, out) in x.chunks_exact(k).zip(chunk.chunks_exact_mut(len)) {
+                plan.write_row(x, out);
+            }
+        });
+        Ok(Self { storage, len_bytes })
+    }
+
+    /// The records of the rows, one after the other, and [`Plan::rows_behind`] of any content.
+    pub(super) fn words(&self) -> Result<&[u32]> {
+        let bytes = &self.storage.host()?[..self.len_bytes];
+        <[u32]>::ref_from_bytes(bytes)
+            .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })
+    }
+}
+
+/// Panels of one task should stay in a core's second-level cache.
+const PANEL_GROUP_BYTES: usize = 1 << 20;
+
+/// Rows for one task out of `m`, not zero: about equal blocks of whole tiles, none larger than the
+/// plan wants.
+pub(super) fn rows_a_task(plan: Plan, m: usize, k: usize) -> usize {
+    m.div_ceil(m.div_ceil(plan.row_block(k))).next_multiple_of(plan.tile_rows())
+}
+
+/// Panels of one task: few enough to stay in a cache, many enough that each task has worth to
+/// arrange its rows for. Tiles take them in pairs.
+pub(super) fn panels_a_task(plan: Plan, layout: &PackLayout, tasks: usize) -> usize {
+    let most = (PANEL_GROUP_BYTES / layout.panel_bytes().max(1)).clamp(1, 32);
+    let panels = (layout.panels() / tasks.max(1)).clamp(1, most);
+    if plan.kernel() == Kernel::Vector { panels } else { panels.next_multiple_of(2) }
+}
+
+/// The panels of one matrix times the rows of a tile of the output. `x` begins with these rows.
+pub(super) fn multiply_tile(
+    plan: Plan,
+    (layout, panels): (&PackLayout, &[u8]),
+    x: &[u32],
+    tile: &mut TileMut<'_, f32>,
+) {
+    let (rows, k) = (tile.rows.len(), layout.k());
+    let at_once = plan.panels_at_once(rows, k).min(tile.cols.len().div_ceil(PANEL_COLS));
+    let block = rows * PANEL_COLS;
+    let scratch_len = planned_scratch_len(plan, k, (at_once, rows));
+    scratch::with(at_once * block + scratch_len, |scratch| {
+        let (results, scratch) = scratch.split_at_mut(at_once * block);
+        for first in tile.cols.clone().step_by(at_once * PANEL_COLS) {
+            let count = (tile.cols.end - first).div_ceil(PANEL_COLS).min(at_once);
+            let at = first / PANEL_COLS * layout.panel_bytes();
+            let panels = &panels[at..][..count * layout.panel_bytes()];
+            let results = &mut results[..count * block];
+            matmul_planned(plan, (layout, panels), (x, rows), results, scratch);
+            for (p, result) in results.chunks_exact(block).enumerate() {
+                copy_tile(tile, first + p * PANEL_COLS, result, PANEL_COLS);
+            }
+        }
+    });
+}
