@@ -88,10 +88,12 @@ fn main() {
     conversions(&bench);
     reductions(&bench);
     for (tokens, keys) in [(128, 128), (128, 1024), (512, 512)] {
-        attend(&bench, tokens, keys);
+        for dim in [64, 128, 256] {
+            attend(&bench, tokens, keys, dim);
+        }
     }
     for (tokens, keys) in [(1, 1024), (1, 4096), (1, 8192), (3, 4096), (4, 4096), (8, 4096)] {
-        attend(&bench, tokens, keys);
+        attend(&bench, tokens, keys, 128);
     }
 }
 
@@ -191,15 +193,14 @@ fn reductions(bench: &Bench) {
     });
 }
 
-/// One head of 128; the queries are the last `tokens` of `keys` positions.
-fn attend(bench: &Bench, tokens: usize, keys: usize) {
-    const DIM: usize = 128;
+/// One head of `dim` elements; the queries are the last `tokens` of `keys` positions.
+fn attend(bench: &Bench, tokens: usize, keys: usize, dim: usize) {
     let mut rng = Rng::new(5);
-    let q = rng.normals(tokens * DIM, 1.0);
-    let mut k = vec![0_u16; keys * DIM];
-    convert::f32_to_f16(Isa::Scalar, &rng.normals(keys * DIM, 1.0), &mut k);
+    let q = rng.normals(tokens * dim, 1.0);
+    let mut k = vec![0_u16; keys * dim];
+    convert::f32_to_f16(Isa::Scalar, &rng.normals(keys * dim, 1.0), &mut k);
     let v = k.clone();
-    let view = |data| KvView { data: KvData::F16(data), row_stride: DIM, len: keys, dim: DIM };
+    let view = |data| KvView { data: KvData::F16(data), row_stride: dim, len: keys, dim };
     let kv = Kv { k: view(&k), v: view(&v), start: 0 };
     let params = Params {
         scale: 0.088,
@@ -208,16 +209,16 @@ fn attend(bench: &Bench, tokens: usize, keys: usize) {
         window: None,
         soft_cap: None,
     };
-    let queries = Queries { data: &q, row_stride: DIM, rows: 0..tokens };
-    let mut out = vec![0.0; tokens * DIM];
-    let mut scratch = vec![0.0; attention::scratch_len(DIM, DIM)];
+    let queries = Queries { data: &q, row_stride: dim, rows: 0..tokens };
+    let mut out = vec![0.0; tokens * dim];
+    let mut scratch = vec![0.0; attention::scratch_len(dim, dim)];
     let visible: usize = (0..tokens).map(|row| keys - tokens + row + 1).sum();
     let work = if tokens == 1 {
-        Work::Bytes(2 * keys * DIM * size_of::<u16>())
+        Work::Bytes(2 * keys * dim * size_of::<u16>())
     } else {
-        Work::Flops(visible * DIM * 4)
+        Work::Flops(visible * dim * 4)
     };
-    bench.run(&format!("attend {tokens} on {keys}"), &work, |isa| {
+    bench.run(&format!("attend {tokens} on {keys} x {dim}"), &work, |isa| {
         attention::attend(isa, &params, black_box(&queries), &kv, &mut out, &mut scratch);
     });
 }

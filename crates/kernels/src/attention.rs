@@ -17,6 +17,7 @@ mod merge;
 mod online;
 mod view;
 
+pub use blocks::TILE_ROWS;
 pub use merge::{Partial, RowStats, merge, normalize};
 pub use view::{Kv, KvData, KvView, Queries};
 

@@ -14,8 +14,12 @@ use crate::convert::Q8_0_ELEMS;
 use crate::isa::Isa;
 use crate::{convert, elementwise, reduce};
 
-/// Query rows that share the conversion and transposition of a block of keys.
-const TILE: usize = 32;
+/// Query rows that share the conversion and transposition of a block of keys, at most.
+pub const TILE_ROWS: usize = 64;
+/// Rows of a tile whose first row sees fewer keys than [`LONG`]: in front of the last key that a row
+/// sees, a tile computes half of its own size in vain.
+const SHORT_ROWS: usize = 32;
+const LONG: usize = 4 * KEYS;
 /// Keys in one block.
 const KEYS: usize = 64;
 /// Up to this many rows, dot products with rows of keys beat a transposition.
@@ -24,7 +28,7 @@ const FEW: usize = 5;
 pub(super) const fn scratch_len(k_dim: usize, v_dim: usize) -> usize {
     let v_width = v_dim.next_multiple_of(GROUP);
     let wide = if k_dim > v_width { k_dim } else { v_width };
-    GROUP + KEYS * k_dim + KEYS * wide + TILE * KEYS + TILE * v_width
+    GROUP + KEYS * k_dim + KEYS * wide + TILE_ROWS * KEYS + TILE_ROWS * v_width
 }
 
 /// What one call works on.
@@ -44,16 +48,16 @@ struct Buffers<'a> {
     columns: &'a mut [f32],
     /// Keys, then values, of a block as f32 rows.
     rows: &'a mut [f32],
-    /// Dot products, then weights, `[TILE, KEYS]`.
+    /// Dot products, then weights, `[TILE_ROWS, KEYS]`.
     scores: &'a mut [f32],
-    /// Weighted sums of values, `[TILE, width]`.
+    /// Weighted sums of values, `[TILE_ROWS, width]`.
     sums: &'a mut [f32],
 }
 
 /// Consecutive query rows with their state.
 struct Tile {
     rows: Range<usize>,
-    stats: [RowStats; TILE],
+    stats: [RowStats; TILE_ROWS],
 }
 
 /// Computes each row of `q` and hands `(index in q.rows, weighted sum, stats)` to `sink`.
@@ -75,9 +79,10 @@ pub(super) fn run(
     let mut buffers = split(scratch, kv);
     let mut first = q.rows.start;
     while first < q.rows.end {
-        let rows = first..q.rows.end.min(first + TILE);
+        let tile = if visible(params, kv, first).len() < LONG { SHORT_ROWS } else { TILE_ROWS };
+        let rows = first..q.rows.end.min(first + tile);
         first = rows.end;
-        let mut tile = Tile { rows, stats: [RowStats::EMPTY; TILE] };
+        let mut tile = Tile { rows, stats: [RowStats::EMPTY; TILE_ROWS] };
         job.tile(&mut tile, &mut buffers);
         for (i, row) in tile.rows.clone().enumerate() {
             let sums = &buffers.sums[i * width..][..kv.v.dim];
@@ -94,8 +99,8 @@ fn split<'a>(scratch: &'a mut [f32], kv: &Kv<'_>) -> Buffers<'a> {
     let width = kv.v.dim.next_multiple_of(GROUP);
     let (columns, rest) = scratch[skip..].split_at_mut(KEYS * kv.k.dim);
     let (rows, rest) = rest.split_at_mut(KEYS * kv.k.dim.max(width));
-    let (scores, rest) = rest.split_at_mut(TILE * KEYS);
-    Buffers { columns, rows, scores, sums: &mut rest[..TILE * width] }
+    let (scores, rest) = rest.split_at_mut(TILE_ROWS * KEYS);
+    Buffers { columns, rows, scores, sums: &mut rest[..TILE_ROWS * width] }
 }
 
 impl Job<'_> {

@@ -30,17 +30,32 @@ impl<'a, T> Rows<'a, T> {
     }
 }
 
+/// Elements of `rhs` whose columns, 64 at a time, stay in the first level of cache. Their rows are
+/// `n` elements apart, so with more columns fewer sets of the cache hold them.
+const STRIP: usize = 8192;
+
 /// `out += lhs * rhs`, with `lhs` `[m, k]`, `rhs` `[k, n]` and `out` `[m, n]`, the latter two
 /// without gaps and `n` a multiple of 16.
 ///
-/// The products of one call are summed apart and then added to `out`.
+/// The products of some consecutive `k` are summed apart and then added to `out`: as many as keep a
+/// strip of columns of `rhs` in the first level of cache, where all rows meet it.
 pub(super) fn matmul_add(isa: Isa, lhs: Rows<'_>, rhs: &[f32], n: usize, out: &mut [f32]) {
     assert!(n.is_multiple_of(16), "{n} columns are not whole vectors");
     assert_eq!(rhs.len(), lhs.width * n, "size of rhs");
     assert_eq!(out.len(), lhs.count * n, "size of out");
-    if lhs.width == 0 {
+    if out.is_empty() {
         return;
     }
+    let step = (STRIP / n).max(16);
+    for first in (0..lhs.width).step_by(step) {
+        let width = step.min(lhs.width - first);
+        let lhs = Rows { data: &lhs.data[first..], width, ..lhs };
+        strip(isa, lhs, &rhs[first * n..][..width * n], n, out);
+    }
+}
+
+/// [`matmul_add`] of few `k`.
+fn strip(isa: Isa, lhs: Rows<'_>, rhs: &[f32], n: usize, out: &mut [f32]) {
     match isa {
         Isa::Scalar => scalar::matmul_add(lhs, rhs, n, out),
         #[cfg(target_arch = "x86_64")]

@@ -278,6 +278,17 @@ fn tiles_and_blocks_join_at_every_edge() {
             check(&Case::causal(rows, keys, 8), &format!("{rows} rows, {keys} keys"));
         }
     }
+    // Tiles grow where rows see many keys: from the first row on, and within one call.
+    for rows in [32, 33, 63, 64, 65, 129] {
+        for keys in [rows + 254, rows + 255, rows + 256, 400] {
+            check(&Case::causal(rows, keys, 8), &format!("{rows} rows, {keys} keys"));
+        }
+    }
+    check(&Case::causal(400, 400, 8), "a whole prompt");
+    // Widths whose strips of columns are shorter than a block.
+    for dim in [136, 512] {
+        check(&Case::causal(70, 330, dim), &format!("heads of {dim}"));
+    }
 }
 
 #[test]

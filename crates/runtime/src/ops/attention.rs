@@ -11,8 +11,8 @@ use crate::runtime::Runtime;
 use crate::scratch;
 use crate::tensor::DynTensor;
 
-/// Query rows of one task.
-const QUERY_ROWS: usize = 32;
+/// Query rows of one task: half a tile of the kernel, or a whole one.
+const QUERY_ROWS: [usize; 2] = [attention::TILE_ROWS / 2, attention::TILE_ROWS];
 /// Multiply-adds below which a second thread costs more than it saves.
 const SERIAL_WORK: usize = 1 << 15;
 
@@ -73,7 +73,10 @@ fn cpu(
     }
     let sizes = [tokens, heads, positions, dim];
     let serial = sizes.into_iter().fold(1, usize::saturating_mul) < SERIAL_WORK;
-    let tile = if serial { (tokens, heads * v_dim) } else { (QUERY_ROWS, v_dim) };
+    // The kernel's large tiles, if that leaves a few of them for each thread.
+    let many = tokens.div_ceil(QUERY_ROWS[1]).saturating_mul(heads) >= 4 * rt.threads();
+    let tile =
+        if serial { (tokens, heads * v_dim) } else { (QUERY_ROWS[usize::from(many)], v_dim) };
     rt.team().for_each_tile(out, heads * v_dim, tile, |mut tile| {
         let rows = tile.rows.clone();
         let first_head = tile.cols.start / v_dim;
