@@ -81,6 +81,8 @@ const UNSAFE_FILES: &[&str] = &[
     "dev/amx-emulator/src/tiles.rs",
     "dev/amx-emulator/tests/machine.rs",
     "dev/cuda-driver/src/*",
+    // Products of peers that take pointers.
+    "dev/peers/src/raw.rs",
 ];
 
 /// File names, inside the kernel crate, of the leaves for one instruction set. They contain no

@@ -15,6 +15,7 @@ mod knobs;
 mod lexer;
 mod licences;
 mod links;
+mod peers;
 mod process;
 mod ptx;
 mod synth;
@@ -55,6 +56,8 @@ enum Command {
     Ptx(ptx::Args),
     /// Build what a machine with a GPU needs to check the kernels, or check the check here
     DeviceCheck(device_check::Args),
+    /// Compare ours with the peers that package indexes carry, in turns
+    BenchPeers(peers::Args),
     /// Write a model of random weights in the shape of a real one
     SynthModel(synth::Args),
     /// Run every loom model
@@ -97,6 +100,7 @@ fn run(command: Command) -> Result<()> {
         Command::Coverage => coverage::run(),
         Command::Ptx(args) => ptx::run(&args),
         Command::DeviceCheck(args) => device_check::run(&args),
+        Command::BenchPeers(args) => peers::run(&args),
         Command::SynthModel(args) => synth::run(&args),
         Command::Loom => tools::loom(),
         Command::Fuzz { seconds } => tools::fuzz(seconds),
