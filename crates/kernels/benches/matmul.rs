@@ -294,12 +294,14 @@ impl Case<'_> {
         buffers.out.resize(self.m * n.next_multiple_of(PANEL_COLS), f32::NAN);
         if let Some((layout, packed)) = packed {
             let (bytes, share) = (layout.panel_bytes(), share(layout.panels()));
-            buffers.words.resize(scratch_words(k), 0);
+            buffers.words.resize(scratch_words(k) + 16, 0);
+            let line = buffers.words.as_ptr().align_offset(64);
+            let scratch = &mut buffers.words[line..];
             let panels =
                 packed.bytes()[share.start * bytes..share.end * bytes].chunks(PANELS * bytes);
             for (panels, out) in panels.zip(buffers.out.chunks_mut(PANELS * self.m * PANEL_COLS)) {
                 let out = &mut out[..panels.len() / bytes * self.m * PANEL_COLS];
-                matmul_panels(self.isa, layout, panels, &self.quantized, out, &mut buffers.words);
+                matmul_panels(self.isa, layout, panels, &self.quantized, out, scratch);
             }
             return;
         }

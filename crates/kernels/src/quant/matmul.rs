@@ -158,10 +158,11 @@ fn interleave<'a, const N: usize>(
     if N == 1 {
         return x[first * len..][..len].as_chunks().0;
     }
+    let rows: [&[XBlock]; N] =
+        std::array::from_fn(|r| &x[(first + r).min(rows - 1) * len..][..len]);
     let tile = scratch[..N * len].as_chunks_mut().0;
-    for r in 0..N {
-        let row = &x[(first + r).min(rows - 1) * len..][..len];
-        tile.iter_mut().zip(row).for_each(|(tile, block)| tile[r] = *block);
+    for (b, blocks) in tile.iter_mut().enumerate() {
+        blocks.iter_mut().zip(&rows).for_each(|(block, row)| *block = row[b]);
     }
     tile
 }
