@@ -30,6 +30,8 @@ pub(crate) struct Inputs {
 /// Bytes that a command brings to the device.
 pub(crate) struct Upload {
     pub(crate) buffer: Arc<Buffer>,
+    /// Where in the buffer it goes.
+    pub(crate) at: usize,
     pub(crate) len_bytes: usize,
     pub(crate) source: Source,
 }
@@ -78,7 +80,7 @@ impl Upload {
         let from = NonNull::from(bytes).cast();
         // SAFETY: a shared slice is readable, and nothing writes it.
         let piece = unsafe { stage(device, from, bytes.len()) }?;
-        Ok(Self { buffer, len_bytes: bytes.len(), source: Source::Staged(piece) })
+        Ok(Self { buffer, at: 0, len_bytes: bytes.len(), source: Source::Staged(piece) })
     }
 
     fn take_held(&mut self) -> Option<Held> {
@@ -172,20 +174,52 @@ impl Inputs {
         }
         // A host boundary, if the bytes are pending elsewhere.
         storage.host().map_err(|_| Decline::Faulted)?;
-        let buffer = take(device, range.len())?;
+        if let Some(grown) = grown(device, storage, &range) {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.add_tail(device, entered, (index, operand), grown) };
+        }
+        let buffer = take_with_room(device, storage, &range)?;
         // SAFETY: the bytes are on the host; the caller keeps them allocated and unwritten.
-        let source = unsafe { source(device, entered, storage, &range, &buffer) }?;
+        let source = unsafe { source(device, entered, storage, &range, (&buffer, 0)) }?;
         self.addresses.push(buffer.address());
         self.buffers.push(Arc::clone(&buffer));
         let arrival = storage.arrival(device.provider.device(0), range.clone());
         self.see(device, index, operand, arrival);
         if matches!(source, Source::Done) {
             // The bytes are there, whatever becomes of this call.
-            keep(device, storage, (range, arrival), buffer);
+            let len_bytes = range.len();
+            keep(device, storage, (range, len_bytes, arrival), buffer);
             return Ok(());
         }
         self.kept.push((index, range.clone(), arrival));
-        self.uploads.push(Upload { buffer, len_bytes: range.len(), source });
+        self.uploads.push(Upload { buffer, at: 0, len_bytes: range.len(), source });
+        Ok(())
+    }
+
+    /// Adds an operand of which the device lacks the end only. Commands in flight may read what is
+    /// before it in the same memory; nothing reads the end, because the host has written it since.
+    unsafe fn add_tail(
+        &mut self,
+        device: &Device,
+        entered: &Entered<'_>,
+        (index, operand): (usize, &Operand<'_>),
+        Grown { buffer, first, start, tail }: Grown,
+    ) -> Result<(), Decline> {
+        let (storage, range) = (operand.storage(), operand.byte_range());
+        let at = tail.start - first;
+        buffer.forget();
+        // SAFETY: passed on to the caller.
+        let source = unsafe { source(device, entered, storage, &tail, (&buffer, at)) }?;
+        self.addresses.push(start);
+        self.buffers.push(Arc::clone(&buffer));
+        self.see(device, index, operand, Arrival::UploadedGrown);
+        let (all, len_bytes) = (first..range.end, tail.len());
+        if matches!(source, Source::Done) {
+            keep(device, storage, (all, len_bytes, Arrival::UploadedGrown), buffer);
+            return Ok(());
+        }
+        self.kept.push((index, all, Arrival::UploadedGrown));
+        self.uploads.push(Upload { buffer, at, len_bytes, source });
         Ok(())
     }
 
@@ -224,24 +258,67 @@ impl Inputs {
         }
         for (upload, (index, range, arrival)) in self.uploads.iter().zip(&self.kept) {
             let Some(operand) = call.inputs().nth(*index) else { continue };
-            let place = (range.clone(), *arrival);
+            let place = (range.clone(), upload.len_bytes, *arrival);
             keep(device, operand.storage(), place, Arc::clone(&upload.buffer));
         }
     }
 }
 
-/// Lets later calls find bytes of a storage, which came as the second part of `place` says.
-fn keep(device: &Device, storage: &Storage, place: (Range<usize>, Arrival), buffer: Arc<Buffer>) {
-    let (range, arrival) = place;
-    device.counters.arrived(storage.is_read_only(), arrival, range.len());
+/// Part of an operand that is on the device, in memory with room for the rest.
+struct Grown {
+    buffer: Arc<Buffer>,
+    /// Byte of the storage that the buffer begins with.
+    first: usize,
+    /// Address of the operand.
+    start: DevicePtr,
+    /// Bytes of the storage that the device lacks.
+    tail: Range<usize>,
+}
+
+/// The beginning of `range` on the device, if the rest fits after it: a cache that has grown.
+fn grown(device: &Device, storage: &Storage, range: &Range<usize>) -> Option<Grown> {
+    if storage.is_read_only() || range.is_empty() {
+        return None;
+    }
+    let copy = storage.device_copy(device.provider.device(0), range.start..range.start + 1)?;
+    let (first, held) = (copy.range().start, copy.range().end);
+    let buffer = copy.object::<Buffer>()?;
+    let start = buffer.address() + (range.start - first) as DevicePtr;
+    // What is not aligned for a kernel's loads begins anew.
+    let fits = range.end - first <= buffer.len_bytes() && start.is_multiple_of(16);
+    (held < range.end && fits).then_some(Grown { buffer, first, start, tail: held..range.end })
+}
+
+/// Memory for a range of a storage: with room for half as much again, if the storage goes on after
+/// it and there is memory that nobody needs. What is a part of a whole that can be written may be a
+/// cache.
+fn take_with_room(
+    device: &Device,
+    storage: &Storage,
+    range: &Range<usize>,
+) -> Result<Arc<Buffer>, Decline> {
+    let rest = if storage.is_read_only() { 0 } else { storage.len_bytes() - range.end };
+    let room = rest.min(range.len() / 2);
+    let roomy = if room > 0 { device.memory.take_spare(range.len() + room) } else { None };
+    roomy.map_or_else(|| take(device, range.len()), |buffer| Ok(Arc::new(buffer)))
+}
+
+/// Lets later calls find bytes of a storage: a range, of which so many bytes came in that way.
+fn keep(
+    device: &Device,
+    storage: &Storage,
+    (range, len_bytes, arrival): (Range<usize>, usize, Arrival),
+    buffer: Arc<Buffer>,
+) {
+    device.counters.arrived(storage.is_read_only(), arrival, len_bytes);
     count(&device.counters.uploads, 1);
-    count(&device.counters.uploaded_bytes, range.len());
+    count(&device.counters.uploaded_bytes, len_bytes);
     let copy = DeviceCopy::new(device.provider.device(0), range, buffer as Arc<_>);
     device.memory.budget().track(&copy);
     storage.add_device_copy(copy);
 }
 
-/// How the bytes `range` of a storage get to the device.
+/// How the bytes `range` of a storage get to the device, to byte `at` of a buffer.
 ///
 /// # Safety
 ///
@@ -251,7 +328,7 @@ unsafe fn source(
     entered: &Entered<'_>,
     storage: &Storage,
     range: &Range<usize>,
-    buffer: &Buffer,
+    (buffer, at): (&Buffer, usize),
 ) -> Result<Source, Decline> {
     let (start, len_bytes) = (sub(storage.as_ptr(), range), range.len());
     // Pages of a mapped file are not locked: that would keep the whole file in memory.
@@ -262,7 +339,7 @@ unsafe fn source(
         let first = start.addr().get();
         let piece = |bytes: Range<usize>| HostPiece {
             from: sub(start, &(bytes.start - first..bytes.end - first)),
-            at: bytes.start - first,
+            at: at + bytes.start - first,
             len_bytes: bytes.len(),
         };
         let pieces = locked.pieces(first..first + len_bytes).map(piece).collect();
@@ -273,7 +350,7 @@ unsafe fn source(
         return unsafe { stage(device, start, len_bytes) }.map(Source::Staged);
     }
     // SAFETY: passed on to the caller.
-    unsafe { upload_now(device, entered, start, len_bytes, buffer) }?;
+    unsafe { upload_now(device, entered, (start, len_bytes), (buffer, at)) }?;
     Ok(Source::Done)
 }
 
@@ -296,9 +373,8 @@ pub(crate) fn locked(device: &Device, storage: &Storage) -> Option<Arc<Locked>> 
 unsafe fn upload_now(
     device: &Device,
     entered: &Entered<'_>,
-    from: NonNull<u8>,
-    len_bytes: usize,
-    buffer: &Buffer,
+    (from, len_bytes): (NonNull<u8>, usize),
+    (buffer, first): (&Buffer, usize),
 ) -> Result<(), Decline> {
     let refused = |_: CuError| Decline::Refused;
     device.wait_before_upload(entered, buffer).map_err(refused)?;
@@ -319,7 +395,8 @@ unsafe fn upload_now(
             }
             // SAFETY: the caller vouches for the bytes. The piece's last upload has passed.
             unsafe { piece.memory_mut().fill(sub(from, &part), part.len()) };
-            let (to, from) = (buffer.address() + at as DevicePtr, piece.memory().start());
+            let to = buffer.address() + (first + at) as DevicePtr;
+            let from = piece.memory().start();
             // SAFETY: the piece is page-locked and kept until the lane is empty, and the buffer is
             // as large as the bytes.
             unsafe { entered.upload(lane, to, from, part.len()) }?;

@@ -76,6 +76,11 @@ impl Buffer {
         }
     }
 
+    /// The bytes are about to change.
+    pub(crate) fn forget(&self) {
+        held(&self.known).clear();
+    }
+
     /// The word that was kept.
     pub(crate) fn recall(&self, key: &WeightKey) -> Option<Arc<Self>> {
         held(&self.known).iter().find(|(known, _)| known == key).map(|(_, word)| Arc::clone(word))
@@ -83,6 +88,11 @@ impl Buffer {
 
     pub(crate) const fn address(&self) -> DevicePtr {
         self.address
+    }
+
+    /// Size of the memory, at least what was asked for.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.block.as_ref().map_or(0, |block| block.memory.len_bytes())
     }
 
     /// Notes that the command at `place` of the compute lane uses the memory.

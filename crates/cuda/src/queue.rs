@@ -299,7 +299,8 @@ impl Device {
                 }
                 Source::Staged(piece) => {
                     let (memory, len) = (piece.memory(), upload.len_bytes);
-                    let (to, from) = (upload.buffer.address(), memory.start());
+                    let to = upload.buffer.address() + upload.at as u64;
+                    let from = memory.start();
                     // SAFETY: the piece is page-locked, belongs to this upload, and is kept with
                     // the mark of the command; so is the buffer, through its last use.
                     unsafe { entered.upload(&self.lanes.upload, to, from, len) }?;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use fucina_accel::Storage;
 use fucina_dtype::{BlockQ8_0, DType};
 use fucina_kernels::attention::Params;
 use fucina_kernels::convert;
@@ -176,6 +177,8 @@ impl KvCache {
             }
         }
         self.reserve(tokens)?;
+        // Both come from a device together.
+        Storage::fetch([&**k.storage(), &**v.storage()])?;
         let rows = self.len..self.len + tokens;
         let (keys, values) = &mut self.layers[layer];
         for (into, new, dim) in [(keys, k, k_dim), (values, v, v_dim)] {
