@@ -98,6 +98,12 @@ impl Copies {
         self.0.iter().find(holds).cloned()
     }
 
+    /// Bytes that copies on `device` hold. Copies that overlap count each.
+    pub(crate) fn len_bytes(&self, device: DeviceId) -> usize {
+        let held = self.0.iter().filter(|copy| copy.device == device && !copy.is_gone());
+        held.map(|copy| copy.range.len()).sum()
+    }
+
     /// How bytes that no copy holds would get to `device`, as far as earlier copies tell.
     pub(crate) fn arrival(&self, device: DeviceId, range: &Range<usize>) -> Arrival {
         let near = |copy: &&DeviceCopy| {

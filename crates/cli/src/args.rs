@@ -15,6 +15,7 @@ use crate::load::LoadArgs;
 use crate::models::{list::ListArgs, pull::PullArgs, rm::RmArgs};
 use crate::output;
 use crate::perplexity::PerplexityArgs;
+use crate::placement::PlacementArgs;
 use crate::prompt_cache::PromptCacheArgs;
 use crate::quantize::recipe::Recipe;
 use crate::tokenize::TokenizeArgs;
@@ -120,6 +121,8 @@ pub(crate) struct RunArgs {
     pub(crate) stop: Vec<String>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
     #[command(flatten)]

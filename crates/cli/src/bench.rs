@@ -19,6 +19,7 @@ use fucina::llm::{Model, Session};
 
 use crate::args::BenchArgs;
 use crate::exit::{Exit, Failure};
+use crate::placement;
 use crate::progress::Progress;
 use crate::source::{self, Source};
 use crate::trace::{self, Tracing};
@@ -95,6 +96,7 @@ fn go(args: &BenchArgs, tracing: &Tracing) -> anyhow::Result<Exit> {
             }
         }
         trace::report(&rt);
+        placement::report(&model, None);
     }
     report.finish()?;
     Ok(Exit::Ok)

@@ -21,7 +21,7 @@ use fucina::llm::{self, Model, Session, StopStrings};
 use crate::exit::{Exit, Failure};
 use crate::source::{self, Source};
 use crate::trace::Tracing;
-use crate::{run, signals, terminal, trace};
+use crate::{placement, run, signals, terminal, trace};
 use args::{ChatArgs, TurnArgs};
 use command::Settings;
 use editor::Prompt;
@@ -63,6 +63,7 @@ fn go(args: &ChatArgs, tracing: &Tracing) -> anyhow::Result<Exit> {
     };
     talk.summarize();
     trace::report(&rt);
+    placement::report(&model, None);
     exit
 }
 

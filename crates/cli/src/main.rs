@@ -16,6 +16,7 @@ mod load;
 mod models;
 mod output;
 mod perplexity;
+mod placement;
 mod printer;
 mod progress;
 mod prompt_cache;

@@ -20,6 +20,7 @@ use crate::args::RunArgs;
 use crate::chat;
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::placement;
 use crate::progress::Progress;
 use crate::signals;
 use crate::source::{self, Source};
@@ -68,6 +69,7 @@ fn go(args: &RunArgs, start: Instant, tracing: &Tracing) -> anyhow::Result<Exit>
         output::line(&record.summary());
     }
     trace::report(&rt);
+    placement::report(&model, Some(&args.placement));
     Ok(if generated.stop == llm::Stop::Cancelled { Exit::Interrupted } else { Exit::Ok })
 }
 

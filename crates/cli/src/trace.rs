@@ -87,15 +87,20 @@ pub(crate) fn report(rt: &Runtime) {
     }
 }
 
+/// Where a call ran, and why.
+pub(crate) fn place_and_why(outcome: Outcome) -> (&'static str, String) {
+    match outcome {
+        Outcome::Offloaded { provider } => (provider, "the gate says that it pays".to_owned()),
+        Outcome::Declined { provider, reason } => ("cpu", format!("{provider}: {reason}")),
+        Outcome::Cpu { reason } => ("cpu", reason.to_string()),
+        _ => ("unknown", String::new()),
+    }
+}
+
 fn table(counters: &Counters) -> String {
     let mut rows = vec![["op", "ran on", "why", "calls"].map(str::to_owned).to_vec()];
     for (&(op, outcome), calls) in &counters.decisions {
-        let (place, why) = match outcome {
-            Outcome::Offloaded { provider } => (provider, "the gate says that it pays".to_owned()),
-            Outcome::Declined { provider, reason } => ("cpu", format!("{provider}: {reason}")),
-            Outcome::Cpu { reason } => ("cpu", reason.to_string()),
-            _ => ("unknown", String::new()),
-        };
+        let (place, why) = place_and_why(outcome);
         rows.push(vec![op.to_owned(), place.to_owned(), why, calls.to_string()]);
     }
     let mut text = output::columns(&rows, &[false, false, false, true]);

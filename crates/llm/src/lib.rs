@@ -24,7 +24,8 @@ pub use error::{Error, Result, Stage};
 pub use generate::{Event, GenerateOptions, Generated, Stop, generate};
 pub use loader::Memory;
 pub use model::{
-    DEFAULT_CONTEXT, LoadOptions, Model, ModelInfo, Session, SessionOptions, architectures,
+    DEFAULT_CONTEXT, LoadOptions, Model, ModelInfo, Session, SessionOptions, WeightPlace,
+    architectures,
 };
 pub use pack::{Pack, PackPlan, is_table};
 pub use perplexity::{Against, Mean, Perplexity, PerplexityOptions, perplexity};

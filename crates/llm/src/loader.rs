@@ -25,6 +25,14 @@ pub(crate) struct Loader<'a> {
     progress: &'a dyn Fn(u64, u64),
     plan: PackPlan,
     memory: Cell<Memory>,
+    weights: RefCell<Vec<Weight>>,
+}
+
+/// A tensor that a model has loaded.
+#[derive(Debug, Clone)]
+pub(crate) struct Weight {
+    pub(crate) name: String,
+    pub(crate) tensor: DynTensor,
 }
 
 /// What the weights take in memory.
@@ -55,6 +63,7 @@ impl<'a> Loader<'a> {
             progress,
             plan,
             memory: Cell::default(),
+            weights: RefCell::default(),
         }
     }
 
@@ -107,6 +116,16 @@ impl<'a> Loader<'a> {
         unused.filter(|name| !used.contains(name)).map(str::to_owned).collect()
     }
 
+    /// What was loaded, in order.
+    pub(crate) fn into_weights(self) -> Vec<Weight> {
+        self.weights.into_inner()
+    }
+
+    fn keep(&self, name: &str, tensor: &DynTensor) {
+        let (name, tensor) = (name.to_owned(), tensor.clone());
+        self.weights.borrow_mut().push(Weight { name, tensor });
+    }
+
     pub(crate) fn memory(&self) -> Memory {
         self.memory.get()
     }
@@ -148,6 +167,7 @@ impl<'a> Loader<'a> {
         let vector = self.read(info, &[len])?.to_f32()?.copy()?;
         self.account(|memory| memory.copied += 4 * len as u64);
         self.loaded(info);
+        self.keep(name, &vector);
         Ok(Tensor::from_dyn(vector)?)
     }
 
@@ -183,6 +203,7 @@ impl<'a> Loader<'a> {
             packed => memory.packed += packed as u64,
         });
         self.loaded(info);
+        self.keep(name, &matrix);
         Ok(matrix)
     }
 
@@ -210,6 +231,7 @@ impl<'a> Loader<'a> {
         let table = self.read(info, &shape)?;
         self.account(|memory| memory.in_file += info.len_bytes() as u64);
         self.loaded(info);
+        self.keep(name, &table);
         Ok(Tensor::from_dyn(table)?)
     }
 

@@ -1,11 +1,13 @@
 //! A loaded model, and sessions that run it.
 
 use fucina_gguf::File;
-use fucina_runtime::{CacheType, KvCache, KvShape, Runtime, Tensor, free_memory_bytes};
+use fucina_runtime::{
+    CacheType, DType, KvCache, KvShape, Place, Runtime, Tensor, free_memory_bytes,
+};
 
 use crate::chat::{self, ChatTemplate, SpecialTexts};
 use crate::error::{Error, Result, Stage};
-use crate::loader::{Loader, Memory};
+use crate::loader::{Loader, Memory, Weight};
 use crate::models::blocks::{Sizes, Token, Vocab};
 use crate::models::{self, Decoder, Pass};
 use crate::pack::{Pack, PackPlan};
@@ -41,9 +43,24 @@ pub struct Model {
     tokenizer: Tokenizer,
     info: ModelInfo,
     kv: KvShape,
+    weights: Vec<Weight>,
     fingerprint: u128,
     /// Its source, as far as the file has one.
     chat_template: std::result::Result<Option<String>, fucina_gguf::Error>,
+}
+
+/// Where a weight of a model is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WeightPlace {
+    /// Name of the tensor in the file.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Bytes of the form that the CPU kernels read. Zero if they read the tensor's own.
+    pub packed_bytes: usize,
+    /// Where it is.
+    pub place: Place,
 }
 
 /// What a model is.
@@ -147,12 +164,23 @@ impl Model {
         // A broken one is reported by who needs it.
         let chat_template =
             file.metadata().str_opt(chat::TEMPLATE_KEY).map(|source| source.map(str::to_owned));
-        Ok(Self { rt: rt.clone(), decoder, tokenizer, info, kv, fingerprint, chat_template })
+        let (rt, weights) = (rt.clone(), loader.into_weights());
+        Ok(Self { rt, decoder, tokenizer, info, kv, weights, fingerprint, chat_template })
     }
 
     /// What the model is.
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    /// Where each weight is at the moment, and where the calls ran that have read it.
+    pub fn placement(&self) -> impl Iterator<Item = WeightPlace> {
+        self.weights.iter().map(|Weight { name, tensor }| WeightPlace {
+            name: name.clone(),
+            dtype: tensor.dtype(),
+            packed_bytes: tensor.packed_bytes(),
+            place: tensor.place(),
+        })
     }
 
     /// Its tokenizer.

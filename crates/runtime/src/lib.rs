@@ -50,4 +50,4 @@ pub use ops::{GroupRows, Groups, RopeTable};
 pub use runtime::{Builder, Runtime};
 pub use tensor::{DynTensor, Element};
 pub use threads::{Team, TileMut};
-pub use weight::{RowKernel, cpu_kernel, cpu_row_kernels, packed_bytes};
+pub use weight::{DevicePlace, Place, RowKernel, cpu_kernel, cpu_row_kernels, packed_bytes};

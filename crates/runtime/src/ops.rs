@@ -53,9 +53,9 @@ pub(crate) fn run(
                 match accel::submit(provider, call, out) {
                     Ok(storage) => {
                         let provider = provider.name();
-                        let decision = Decision::new(call, Outcome::Offloaded { provider });
                         let command = storage.writer().as_ref().map(Ticket::id);
-                        note(rt, start_ns, decision, (offered, command));
+                        let outcome = Outcome::Offloaded { provider };
+                        note(rt, call, outcome, (start_ns, offered, command));
                         return Ok(DynTensor::new(rt, Arc::new(storage), DType::F32, shape));
                     }
                     Err((reason, storage)) => {
@@ -71,19 +71,25 @@ pub(crate) fn run(
         Storage::fetch(call.inputs().map(|input| input.storage()))?;
         write_output(&mut out, bytes, cpu)
     });
-    note(rt, start_ns, Decision::new(call, outcome), (offered, None));
+    note(rt, call, outcome, (start_ns, offered, None));
     ran?;
     Ok(DynTensor::new(rt, Arc::new(out), DType::F32, shape))
 }
 
-/// Counts where a call ran, and notes when.
+/// Counts where a call ran, for its weights too, and notes when.
 fn note(
     rt: &Runtime,
-    start_ns: u64,
-    decision: Decision,
-    (offered, command): (Option<OffloadReason>, Option<CommandId>),
+    call: &Call<'_>,
+    outcome: Outcome,
+    (start_ns, offered, command): (u64, Option<OffloadReason>, Option<CommandId>),
 ) {
+    let decision = Decision::new(call, outcome);
     rt.trace().record(decision);
+    if !rt.providers().is_empty() {
+        for weight in call.inputs().filter(|input| input.storage().is_read_only()) {
+            weight.storage().count_reading(decision.op, outcome);
+        }
+    }
     if let Some(timeline) = rt.trace().timeline() {
         let (thread, span) = (thread_number(), timeline.since(start_ns));
         timeline.record(Record::Call { thread, span, decision, offered, command });
@@ -103,10 +109,10 @@ fn write_output(
 
 /// What the gates need to know of a call.
 fn query(call: &Call<'_>, device: &DeviceInfo) -> Query {
-    let pending_input = call.inputs().any(|input| {
-        let writer = input.storage().writer();
-        !input.storage().is_ready() && writer.is_some_and(|by| by.lane().device == device.id)
-    });
+    // Also of a command that has finished: its bytes are on the device until somebody reads them.
+    let pending_input = call
+        .inputs()
+        .any(|input| input.storage().writer().is_some_and(|by| by.lane().device == device.id));
     let kind = match call {
         Call::MatMul(matmul) => {
             let [b, m, n, k] = matmul.sizes();

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use fucina_accel::Storage;
+use fucina_accel::{Reading, Storage};
 use fucina_dtype::DType;
 use fucina_kernels::isa::Isa;
 use fucina_kernels::quant::{PANEL_COLS, PackLayout, pack_panel, row_ranges};
@@ -138,6 +138,54 @@ impl DynTensor {
     /// Bytes that the packed form takes. Zero without one.
     pub fn packed_bytes(&self) -> usize {
         self.packed().map_or(0, |packed| packed.len_bytes())
+    }
+}
+
+/// What a device has of a weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DevicePlace {
+    /// Name of the provider.
+    pub provider: &'static str,
+    /// The product's name.
+    pub device: String,
+    /// Bytes that are there now.
+    pub resident_bytes: usize,
+    /// Times that the weight was copied there.
+    pub uploads: u64,
+}
+
+/// Where a weight is, and where the calls ran that read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// Its bytes, as they are in the file.
+    pub bytes: usize,
+    /// One for each accelerator of the runtime.
+    pub devices: Vec<DevicePlace>,
+    /// The calls by op and outcome. Empty without an accelerator, and for what was copied from the
+    /// file, such as the weights of norms.
+    pub readings: Vec<Reading>,
+}
+
+impl DynTensor {
+    /// Where the bytes are now, and where the calls ran that have read them.
+    pub fn place(&self) -> Place {
+        let rt = self.runtime();
+        let devices = rt.offers().map(|(provider, info)| {
+            let residency = self.storage().residency(info.id);
+            DevicePlace {
+                provider: provider.name(),
+                device: info.name.clone(),
+                resident_bytes: residency.bytes,
+                uploads: residency.uploads,
+            }
+        });
+        Place {
+            bytes: self.storage().len_bytes(),
+            devices: devices.collect(),
+            readings: self.storage().readings(),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::Job;
 use crate::answer::Answer;
 use crate::chat::stop_name;
 use crate::output;
+use crate::placement::{self, Weight};
 use crate::source::Source;
 
 /// The object of `--json`. `docs/cli.md` describes the fields.
@@ -29,6 +30,9 @@ pub(super) struct Record<'a> {
     backend: Backend,
     cache: Cache,
     timings: Timings,
+    /// Where the weights are; with `--placement`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Vec<Weight>>,
 }
 
 /// Keys and values.
@@ -116,6 +120,7 @@ impl<'a> Record<'a> {
                 generated_tokens_per_second: done.rate(),
                 first_token_ms: answer.first_token.map(ms),
             },
+            placement: job.args.placement.placement.then(|| placement::weights(job.model)),
         }
     }
 
