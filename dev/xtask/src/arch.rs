@@ -39,6 +39,7 @@ const DEV_EDGES: &[(&str, &str)] = &[
     // Their tests open the stand-in for the driver.
     ("fucina-cuda", "fucina-cuda-driver"),
     ("fucina-cli", "fucina-cuda-driver"),
+    ("fucina", "fucina-cuda-driver"),
     // Their tests run AMX instructions in software.
     ("fucina-kernels", "fucina-amx-emulator"),
     ("fucina-runtime", "fucina-amx-emulator"),
