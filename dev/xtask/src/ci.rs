@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::process::{self, Tests, cargo};
 use crate::workspace::{Metadata, root};
-use crate::{arch, coverage, knobs, licences, links, ptx, tools};
+use crate::{arch, coverage, device_check, knobs, licences, links, ptx, tools};
 
 /// The variable that names the folder of large golden files, and where that folder is usually found.
 const ORACLES: &str = "FUCINA_ORACLES";
@@ -30,7 +30,7 @@ const QUICK: &[Step] = &[
     ("tests", tests),
 ];
 
-const FULL: &[Step] = &[("loom", loom), ("doc", doc), ("bench", benches)];
+const FULL: &[Step] = &[("loom", loom), ("doc", doc), ("bench", benches), ("device", device)];
 
 /// Runs the steps and prints the report.
 pub(crate) fn run(quick: bool) -> Result<()> {
@@ -81,6 +81,14 @@ fn loom() -> Result<String> {
 fn doc() -> Result<String> {
     let mut command = cargo("doc --workspace --no-deps --all-features");
     silent(command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The smallest set of the device check, on the stand-in for the driver.
+fn device() -> Result<String> {
+    if cfg!(target_os = "linux") {
+        return device_check::simulated();
+    }
+    Ok("skipped: the stand-in for the driver is for Linux".to_owned())
 }
 
 /// Starts every benchmark once with `--quick`: it must run, its figures are not looked at.

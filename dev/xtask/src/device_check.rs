@@ -53,7 +53,7 @@ fn build() -> Result<()> {
 }
 
 /// Runs the script with what the tests have built. Returns what the report says.
-fn simulated() -> Result<String> {
+pub(crate) fn simulated() -> Result<String> {
     // As the tests are built, so that nothing is built twice.
     process::run(&mut cargo("build --workspace --all-features --lib --bins --examples"))?;
     let debug = target_dir("debug");
