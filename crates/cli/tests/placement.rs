@@ -42,7 +42,7 @@ fn forced_weights_are_on_the_device_and_were_uploaded_once() {
     let done = run(&[("FUCINA_GPU", "force")]);
     let weights = weights(&done);
     let matrices = weights.iter().filter(|weight| weight["type"] == "Q8_0");
-    assert!(matrices.clone().count() >= 4 * 7 + 1, "four layers of seven, and the embedding");
+    assert!(matrices.clone().count() > 4 * 7, "four layers of seven, and the embedding");
     for weight in matrices {
         let device = &weight["devices"][0];
         assert_eq!(device["provider"], "cuda");
