@@ -197,6 +197,7 @@ mod tests {
                 offloaded: (calls > 0).then_some(("reference", calls)).into_iter().collect(),
             },
             cache: Cache { kind: "f16", bytes: 3 << 20, restored_tokens: 0 },
+            placement: None,
             timings: Timings {
                 prompt_tokens: 9,
                 prompt_ms: 11.0,
