@@ -15,6 +15,7 @@ mod knobs;
 mod lexer;
 mod licences;
 mod links;
+mod neon;
 mod peers;
 mod process;
 mod ptx;
@@ -78,6 +79,8 @@ enum Command {
     Miri,
     /// Run the command on emulated processors without AVX, and without AVX-512
     OldCpus,
+    /// Run the tests of the kernels for Arm on emulated processors
+    Neon(neon::Args),
 }
 
 fn main() -> ExitCode {
@@ -107,5 +110,6 @@ fn run(command: Command) -> Result<()> {
         Command::Sanitize { which } => tools::sanitize(which),
         Command::Miri => tools::miri(),
         Command::OldCpus => tools::old_cpus(),
+        Command::Neon(args) => neon::run(&args),
     }
 }

@@ -1,8 +1,7 @@
 //! The entrance to the kernels that a [`Plan`] names.
 
 #[cfg(target_arch = "x86_64")]
-use super::super::format::Packed;
-use super::super::format::with_format;
+use super::super::format::{Packed, with_format};
 use super::super::plan::{Kernel, Plan};
 use super::super::{PANEL_COLS, PackLayout, activation_len};
 #[cfg(target_arch = "x86_64")]
@@ -14,9 +13,11 @@ use crate::isa::Isa;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Elements of a cache line, to which scratch memory is aligned.
+#[cfg(target_arch = "x86_64")]
 const LINE: usize = 16;
 
 /// Consecutive panels.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Panels<'a> {
     pub(super) bytes: &'a [u8],
@@ -44,6 +45,7 @@ impl<'a> Panels<'a> {
 }
 
 /// Rows of activations, with more rows behind them.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Tall<'a> {
     pub(super) words: &'a [u32],
@@ -106,11 +108,13 @@ pub fn matmul_planned(
         matmul_panels(plan.isa(), layout, panels, &words[..rows * len], out, scratch);
         return;
     }
-    let offset = scratch.as_ptr().align_offset(4 * LINE).min(LINE);
-    let scratch = &mut scratch[offset..];
-    let (panels, x) = (Panels { bytes: panels, panel_bytes, k }, Tall { words, rows });
     #[cfg(target_arch = "x86_64")]
-    with_format!(layout.dtype(), F => tiles::<F>(plan, panels, x, out, scratch), _ => ());
+    {
+        let offset = scratch.as_ptr().align_offset(4 * LINE).min(LINE);
+        let scratch = &mut scratch[offset..];
+        let (panels, x) = (Panels { bytes: panels, panel_bytes, k }, Tall { words, rows });
+        with_format!(layout.dtype(), F => tiles::<F>(plan, panels, x, out, scratch), _ => ());
+    }
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("only a plan for AMX has tiles");
 }

@@ -5,10 +5,7 @@ use crate::quant::{Kernel, Plan, row_ranges};
 
 #[test]
 fn ranges_cover_every_row_count_once() {
-    let mut isas = Isa::available();
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    isas.extend(crate::isa::amx::for_tests());
-    for isa in isas {
+    for isa in all_isas() {
         for dtype in block_formats() {
             let ranges = row_ranges(isa, dtype);
             let layout = PackLayout::new(dtype, 16, dtype.unit().0).unwrap();
@@ -54,10 +51,10 @@ fn a_kernel_that_the_cpu_lacks_is_not_planned() {
 }
 
 fn all_isas() -> Vec<Isa> {
-    let mut isas = Isa::available();
+    let isas = Isa::available().into_iter();
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    isas.extend(crate::isa::amx::for_tests());
-    isas
+    let isas = isas.chain(crate::isa::amx::for_tests());
+    isas.collect()
 }
 
 /// Every upper half of an f32 with lower halves around a tie: all exponents, signs and roundings.
