@@ -12,8 +12,10 @@ use crate::isa::Isa;
 mod dot;
 mod gemm;
 mod panel;
+mod split;
 
 pub use gemm::{Matrix, sgemm};
+pub use split::{SPLIT_BLOCK, SPLIT_ROWS, Split};
 
 /// Columns of a panel of decoded weights.
 const PANEL_COLS: usize = 32;

@@ -11,6 +11,7 @@ mod light;
 mod matmul;
 mod panels;
 mod select;
+mod split;
 
 use std::sync::Arc;
 

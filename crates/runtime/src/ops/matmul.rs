@@ -5,12 +5,12 @@
 
 use fucina_accel::{Call, MatMul, Shape};
 use fucina_dtype::DType;
-use fucina_kernels::dense;
+use fucina_kernels::dense::{self, Split};
 use fucina_kernels::quant::{PANEL_COLS, Plan, activation_len};
 
 use super::panels::{Activations, multiply_tile, panels_a_task, rows_a_task};
 use crate::error::{Error, Result};
-use crate::ops;
+use crate::ops::{self, split};
 use crate::runtime::Runtime;
 use crate::scratch;
 use crate::tensor::DynTensor;
@@ -168,11 +168,15 @@ fn cpu(
         let lhs = lhs.contiguous()?;
         return packed_rows(rt, lhs.data()?, packed, (batches * m, n, k), out);
     }
+    let split = Split::new(rt.isa(), rhs.dtype(), m);
     for (batch, out) in out.chunks_exact_mut(m * n).enumerate() {
         let lhs = lhs.narrow(0, batch, 1)?.reshape(&[m, k])?;
         let rhs =
             rhs.narrow(0, if rhs.shape()[0] == 1 { 0 } else { batch }, 1)?.reshape(&[n, k])?;
-        if rhs.dtype() == DType::F32 && (m >= GEMM_ROWS || !rhs.is_contiguous()) {
+        if let Some(plan) = split {
+            let (lhs, rhs) = (lhs.contiguous()?, rhs.contiguous()?);
+            split::rows(rt, plan, lhs.data()?, &rhs, out)?;
+        } else if rhs.dtype() == DType::F32 && (m >= GEMM_ROWS || !rhs.is_contiguous()) {
             gemm(rt, &lhs, &rhs, out)?;
         } else {
             let (lhs, rhs) = (lhs.contiguous()?, rhs.contiguous()?);
