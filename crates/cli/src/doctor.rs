@@ -6,8 +6,8 @@ mod variables;
 use std::fmt::Write as _;
 
 use fucina::{
-    Config, ConfigError, DType, Isa, Offload, Runtime, cpu_kernel, default_devices,
-    default_providers, packed_bytes,
+    AmxState, Config, ConfigError, DType, Isa, Offload, RowKernel, Runtime, cpu_kernel,
+    cpu_row_kernels, default_devices, default_providers, packed_bytes,
 };
 use serde::Serialize;
 
@@ -29,6 +29,8 @@ struct Report {
     isa_why: &'static str,
     /// Instruction sets with kernels of their own that this CPU has, slowest first.
     isa_available: Vec<&'static str>,
+    /// Whether this process may use AMX, and why not.
+    amx: String,
     kernels: Vec<Kernel>,
     pool: Pool,
     offload: String,
@@ -41,8 +43,18 @@ struct Report {
 struct Kernel {
     format: &'static str,
     kernel: String,
+    /// What runs for how many rows of activations.
+    rows: Vec<RowRange>,
     /// Bits of a packed weight, its share of the scales included. Absent if it is not packed.
     packed_bits: Option<f64>,
+}
+
+/// A number of rows, and the kernel for it. No last row means any number.
+#[derive(Serialize)]
+struct RowRange {
+    first: usize,
+    last: Option<usize>,
+    kernel: &'static str,
 }
 
 #[derive(Serialize)]
@@ -118,6 +130,7 @@ impl Report {
                 None => "the best that this CPU has",
             },
             isa_available: Isa::available().into_iter().map(Isa::name).collect(),
+            amx: AmxState::get().to_string(),
             kernels: DType::ALL.iter().map(|&dtype| Kernel::of(dtype, rt.isa())).collect(),
             pool: Pool {
                 retention_bytes: retention_mb.unwrap_or(pool.retention_bytes),
@@ -150,6 +163,7 @@ impl Report {
             ("threads", format!("{}: {}", self.threads, self.threads_why)),
             ("ISA", format!("{}: {}", self.isa, self.isa_why)),
             ("available", self.isa_available.join(" ")),
+            ("AMX", self.amx.clone()),
             ("pool", pool),
             ("offload", self.offload.clone()),
         ];
@@ -161,7 +175,7 @@ impl Report {
             let bits = kernel.packed_bits.map(|bits| format!("packed, {bits:.2} bits a weight"));
             vec![
                 kernel.format.to_owned(),
-                kernel.kernel.clone(),
+                kernel.with_rows(),
                 bits.unwrap_or_else(|| "as in the file".to_owned()),
             ]
         });
@@ -192,8 +206,30 @@ impl Kernel {
         Self {
             format: dtype.name(),
             kernel: cpu_kernel(dtype, isa, packed.is_some()),
+            rows: cpu_row_kernels(dtype, isa).into_iter().map(RowRange::from).collect(),
             packed_bits: packed.map(|bytes| 8.0 * bytes as f64 / (rows * cols) as f64),
         }
+    }
+}
+
+impl From<RowKernel> for RowRange {
+    fn from(RowKernel { first, last, kernel }: RowKernel) -> Self {
+        Self { first, last, kernel }
+    }
+}
+
+impl Kernel {
+    /// The kernel; where it depends on the number of rows, all of them.
+    fn with_rows(&self) -> String {
+        if self.rows.len() < 2 {
+            return self.kernel.clone();
+        }
+        let range = |row: &RowRange| {
+            let last = row.last.map_or(String::new(), |last| last.to_string());
+            format!("{}\u{2013}{last} rows {}", row.first, row.kernel)
+        };
+        let ranges = self.rows.iter().map(range).collect::<Vec<_>>();
+        format!("{}: {}", self.kernel, ranges.join(", "))
     }
 }
 

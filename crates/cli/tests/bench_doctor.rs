@@ -69,6 +69,19 @@ fn doctor_tells_what_will_be_used() {
     assert_eq!(report["isa_available"], serde_json::json!(available));
     assert_eq!(report["kernels"].as_array().unwrap().len(), fucina::DType::ALL.len());
     assert_eq!(report["variables"], serde_json::json!([]));
+    // Why AMX is used or not, and a kernel for every number of rows.
+    assert!(report["amx"].as_str().unwrap().contains("AMX"), "{}", report["amx"]);
+    let amx = report["isa"] == "avx512-amx";
+    for kernel in report["kernels"].as_array().unwrap() {
+        let rows = kernel["rows"].as_array().unwrap();
+        assert!(amx || rows.len() <= 1, "{kernel}");
+        let mut next = 1;
+        for row in rows {
+            assert_eq!(row["first"], next, "{kernel}");
+            next = row["last"].as_u64().map_or(0, |last| last + 1);
+        }
+        assert!(rows.is_empty() || next == 0, "the last range has no end: {kernel}");
+    }
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub use fucina_dtype::DType;
 pub use fucina_kernels::attention::Params as AttentionParams;
 pub use fucina_kernels::elementwise::UnaryOp;
 pub use fucina_kernels::glu::Activation;
-pub use fucina_kernels::isa::Isa;
+pub use fucina_kernels::isa::{AmxState, Isa};
 pub use fucina_kernels::rope::{Pairing, RopeConfig, Scaling};
 pub use gates::{Gates, Memory, THRESHOLDS};
 pub use kv_cache::{CacheType, KvCache, KvShape};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fucina_accel::{Reading, Storage};
 use fucina_dtype::DType;
+use fucina_kernels::dense::{SPLIT_ROWS, Split};
 use fucina_kernels::isa::Isa;
 use fucina_kernels::quant::{PANEL_COLS, PackLayout, pack_panel, row_ranges};
 
@@ -64,10 +65,23 @@ pub struct RowKernel {
     pub kernel: &'static str,
 }
 
-/// The kernels for weights of a type by the number of rows, as the plan of products has them.
+/// The kernels for weights of a type, packed if the type can be, by the number of rows, as the plans
+/// of products have them. Empty for a type without kernels of its own.
 pub fn cpu_row_kernels(dtype: DType, isa: Isa) -> Vec<RowKernel> {
     let ranges = row_ranges(isa, dtype).into_iter();
-    ranges.map(|(first, last, plan)| RowKernel { first, last, kernel: plan.name() }).collect()
+    let packed = ranges.map(|(first, last, plan)| RowKernel { first, last, kernel: plan.name() });
+    let mut kernels: Vec<_> = packed.collect();
+    if matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+        let split = Split::new(isa, dtype, SPLIT_ROWS);
+        let kernel = if isa.name() == "avx512-amx" { "avx512" } else { isa.name() };
+        kernels.push(RowKernel { first: 1, last: split.map(|_| SPLIT_ROWS - 1), kernel });
+        kernels.extend(split.map(|split| RowKernel {
+            first: SPLIT_ROWS,
+            last: None,
+            kernel: split.name(),
+        }));
+    }
+    kernels
 }
 
 /// Bytes that [`DynTensor::pack`] makes of a weight `[n, k]`. `None` if the weight stays as it is.

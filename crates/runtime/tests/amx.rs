@@ -167,6 +167,58 @@ fn grouped_products_are_right() {
     }
 }
 
+/// 16-bit weights: two parts leave out `2^-15` of each product at most, and up to three times as many
+/// products are added.
+#[test]
+fn products_of_16_bit_weights_are_right_on_any_threads() {
+    let Some(isa) = amx() else { return };
+    for (threads, m, n, k) in
+        [(1, 9, 5, 33), (3, 8, 40, 64), (3, 33, 130, 96), (2, 300, 70, 64), (2, 40, 9, 513)]
+    {
+        let rt = runtime(isa, threads);
+        for dtype in [DType::F16, DType::BF16] {
+            let mut rng = Rng::new(6);
+            let (w, values) = weights(&rt, dtype, &[n, k], &mut rng);
+            let x = rng.normals(m * k, 1.0);
+            let before = counts();
+            let out = rt.tensor(&[m, k], &x).unwrap().matmul_t(&w).unwrap().to_vec().unwrap();
+            assert!(m < 9 || counts().bf16 > before.bf16 || isa == Isa::best());
+            for (at, &got) in out.iter().enumerate() {
+                let (r, c) = (at / n, at % n);
+                let oracle = DotOracle::new(&x[r * k..][..k], &values[c * k..][..k]);
+                let bound = 2f64.powi(-15) * oracle.magnitude() + 3.1 * oracle.bound();
+                let error = (f64::from(got) - oracle.value()).abs();
+                assert!(error <= bound, "{dtype} {m}x{n}x{k} [{r}, {c}]: {got}, off by {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_products_with_16_bit_weights_is_right() {
+    let Some(isa) = amx() else { return };
+    let rt = runtime(isa, 2);
+    let (batch, m, n, k) = (3, 10, 6, 40);
+    let mut rng = Rng::new(7);
+    let (w, values) = {
+        let len = batch * n * k;
+        let mut bytes = vec![0; 2 * len];
+        DType::F16.encode(&rng.normals(len, 1.0), &mut bytes).unwrap();
+        let mut values = vec![0.0; len];
+        DType::F16.decode(&bytes, &mut values).unwrap();
+        (rt.tensor_from_bytes(DType::F16, &[batch, n, k], bytes.into()).unwrap(), values)
+    };
+    let x = rng.normals(batch * m * k, 1.0);
+    let lhs = rt.tensor(&[batch, m, k], &x).unwrap();
+    let out = lhs.batch_contract(&w, (0, 0), (2, 2)).unwrap().to_vec().unwrap();
+    for (at, &got) in out.iter().enumerate() {
+        let (b, r, c) = (at / (m * n), at / n % m, at % n);
+        let oracle = DotOracle::new(&x[(b * m + r) * k..][..k], &values[(b * n + c) * k..][..k]);
+        let bound = 2f64.powi(-15) * oracle.magnitude() + 3.1 * oracle.bound();
+        assert!((f64::from(got) - oracle.value()).abs() <= bound, "[{b}, {r}, {c}]: {got}");
+    }
+}
+
 #[test]
 fn not_a_number_ends_as_one_in_its_row() {
     let Some(isa) = amx() else { return };

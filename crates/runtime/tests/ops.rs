@@ -48,10 +48,19 @@ fn check_matmul(lhs: &DynTensor, rhs: &DynTensor, label: &str) {
     let out = lhs.matmul_t(rhs).unwrap();
     assert_eq!(out.shape(), [m, n], "{label}");
     let (a, b, out) = (lhs.to_vec().unwrap(), rhs.to_vec().unwrap(), out.to_vec().unwrap());
+    // 16-bit weights may be multiplied in parts of bf16, without the least products.
+    let in_parts = rhs.dtype() != DType::F32 && lhs.runtime().isa().name() == "avx512-amx";
     for i in 0..m {
         for j in 0..n {
             let oracle = DotOracle::new(&a[i * k..][..k], &b[j * k..][..k]);
-            oracle.assert_close(out[i * n + j], &format!("{label} [{i}, {j}]"));
+            let (got, label) = (out[i * n + j], format!("{label} [{i}, {j}]"));
+            if in_parts {
+                let error = (f64::from(got) - oracle.value()).abs();
+                let bound = 2f64.powi(-15) * oracle.magnitude() + 3.1 * oracle.bound();
+                assert!(error <= bound, "{label}: {got}, want {}", oracle.value());
+            } else {
+                oracle.assert_close(got, &label);
+            }
         }
     }
 }

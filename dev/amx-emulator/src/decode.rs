@@ -68,6 +68,7 @@ pub struct Registers {
 }
 
 /// Longest form: three bytes of prefix, opcode, modrm, sib and a displacement of four bytes.
+#[cfg(any(test, all(target_arch = "x86_64", target_os = "linux")))]
 pub(crate) const MAX_LEN: usize = 10;
 
 /// Decodes the instruction that `code` starts with. `None` if it is not one of AMX.

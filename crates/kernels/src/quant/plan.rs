@@ -1,7 +1,7 @@
 //! Which kernel multiplies how many rows, and in what form it reads them.
 //!
 //! The crossovers of the tile kernels are **modelled, not measured on a CPU that has AMX**: the model
-//! is in docs/perf/0005, and `cargo bench -p fucina-kernels --bench matmul -- --tiles` measures
+//! is in docs/perf/0005, and `cargo bench -p fucina-kernels --bench tiles` measures, on such a CPU,
 //! what would replace it. They are all in [`CROSSOVERS`].
 
 use fucina_dtype::DType;

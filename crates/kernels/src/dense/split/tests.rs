@@ -151,12 +151,15 @@ fn what_is_not_finite_stays_with_its_row_and_its_weight() {
         let Some(plan) = plan(dtype) else { return };
         let (m, nr, k) = (20, 19, 70);
         let mut rng = Rng::new(3);
-        let (mut w, mut x) = (rng.normals(nr * k, 1.0), rng.normals(m * k, 1.0));
-        w[5 * k + 33] = f32::INFINITY;
-        w[7 * k] = f32::NAN;
+        let mut bytes = encode(dtype, &rng.normals(nr * k, 1.0));
+        let (infinity, nan) = if dtype == DType::F16 { (0x7c00, 0x7e01) } else { (0x7f80, 0x7fc1) };
+        for (at, bits) in [(5 * k + 33, infinity), (7 * k, nan)] {
+            bytes[2 * at..][..2].copy_from_slice(&u16::to_le_bytes(bits));
+        }
+        let mut x = rng.normals(m * k, 1.0);
         x[3 * k + 69] = f32::NEG_INFINITY;
         x[17 * k + 1] = f32::NAN;
-        let out = product(plan, &encode(dtype, &w), &x, k);
+        let out = product(plan, &bytes, &x, k);
         for (r, out) in out.chunks_exact(nr).enumerate() {
             for (c, got) in out.iter().enumerate() {
                 let bad = matches!(r, 3 | 17) || matches!(c, 5 | 7);

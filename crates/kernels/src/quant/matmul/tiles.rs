@@ -110,13 +110,13 @@ pub fn matmul_planned(
     }
     #[cfg(target_arch = "x86_64")]
     {
+        #[cfg(target_arch = "x86_64")]
+    {
         let offset = scratch.as_ptr().align_offset(4 * LINE).min(LINE);
         let scratch = &mut scratch[offset..];
         let (panels, x) = (Panels { bytes: panels, panel_bytes, k }, Tall { words, rows });
         with_format!(layout.dtype(), F => tiles::<F>(plan, panels, x, out, scratch), _ => ());
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    unreachable!("only a plan for AMX has tiles");
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -300,6 +300,7 @@ fn the_error_of_bf16_is_below_that_of_quantized_activations() {
         return;
     };
     println!("Q4_K relative error: bf16 {bf16:.2e}, 8 bits {int8:.2e}");
-    // Two roundings, each uniform within half a unit of 2^-7 .. 2^-8: about 2.3e-3 together.
-    assert!(bf16 < 3e-3 && bf16 < int8, "{bf16:e} against {int8:e}");
+    // A rounding to bf16 is off by at most 2^-8, evenly distributed: 2^-8 / sqrt(3) in the mean
+    // square at most, and sqrt(2) times that for two factors.
+    assert!(bf16 < 3.2e-3 && bf16 < int8, "{bf16:e} against {int8:e}");
 }
