@@ -110,8 +110,6 @@ pub fn matmul_planned(
     }
     #[cfg(target_arch = "x86_64")]
     {
-        #[cfg(target_arch = "x86_64")]
-    {
         let offset = scratch.as_ptr().align_offset(4 * LINE).min(LINE);
         let scratch = &mut scratch[offset..];
         let (panels, x) = (Panels { bytes: panels, panel_bytes, k }, Tall { words, rows });
