@@ -11,14 +11,13 @@ use crate::isa::Isa;
 
 mod dot;
 mod gemm;
-mod panel;
 mod split;
 
-pub use gemm::{Matrix, sgemm};
+pub use gemm::{
+    Lhs, Matrix, MatrixMut, ROW_STEP, Rhs, column_step, multiply, multiply_scratch_len, pack_lhs,
+    packed_lhs_len,
+};
 pub use split::{SPLIT_BLOCK, SPLIT_ROWS, Split};
-
-/// Columns of a panel of decoded weights.
-const PANEL_COLS: usize = 32;
 
 /// Activation rows that are multiplied while the weights stream by once: few enough to stay in a
 /// second-level cache.
@@ -45,7 +44,8 @@ pub fn scratch_len(dtype: DType, m: usize, nr: usize, k: usize) -> usize {
     } else if m < many_rows(dtype) {
         0
     } else {
-        product(nr.max(PANEL_COLS))
+        let packed = packed_lhs_len(m, k).expect("activations fit the address space");
+        packed + multiply_scratch_len(nr, k)
     }
 }
 
@@ -87,28 +87,29 @@ pub fn matmul_rows(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &
         let (decoded, scratch) = scratch.split_at_mut(nr * k);
         decode_row(isa, dtype, bytes, decoded);
         let w = Rows { dtype: DType::F32, k, bytes: decoded.as_bytes() };
-        multiply(isa, w, x, out, scratch);
+        multiply_floats(isa, w, x, out, scratch);
     } else {
-        multiply(isa, w, x, out, scratch);
+        multiply_floats(isa, w, x, out, scratch);
     }
 }
 
 /// [`matmul_rows`] of floats, once all sizes are checked and none is zero.
-fn multiply(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &mut [f32]) {
-    let m = x.len() / w.k;
-    #[cfg(target_arch = "x86_64")]
-    let streams = matches!(isa, Isa::Avx2(_)) || m < many_rows(w.dtype);
-    #[cfg(not(target_arch = "x86_64"))]
-    let streams = m < many_rows(w.dtype);
-    if !streams {
-        panel::matmul(isa, w, x, out, scratch);
+fn multiply_floats(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &mut [f32]) {
+    let (k, m) = (w.k, x.len() / w.k);
+    let nr = out.len() / m;
+    if m < many_rows(w.dtype) {
+        let blocks = x.chunks(STREAM_ROWS * k).zip(out.chunks_mut(STREAM_ROWS * nr));
+        for (x, out) in blocks {
+            dot::matmul(isa, w, x, out);
+        }
         return;
     }
-    let nr = out.len() / m;
-    let blocks = x.chunks(STREAM_ROWS * w.k).zip(out.chunks_mut(STREAM_ROWS * nr));
-    for (x, out) in blocks {
-        dot::matmul(isa, w, x, out);
-    }
+    let packed = packed_lhs_len(m, k).expect("the scratch memory has them");
+    let (packed, scratch) = scratch.split_at_mut(packed);
+    let x = Matrix::new(x, k, 1);
+    pack_lhs(isa, (x, m, k), 0..m, packed);
+    let (lhs, mut out) = (Lhs::new(packed, m, k), MatrixMut::new(out, m, nr));
+    multiply(isa, (lhs, 0..m), Rhs::Rows(w), &mut out, scratch);
 }
 
 /// Decodes any number of whole blocks, such as a row, as [`DType::decode`] does.

@@ -9,7 +9,7 @@
 //! - [`Runtime`] holds the pool, the worker team, the providers and the gates.
 //! - [`route::decide`] is the whole decision of where a call runs.
 //!
-//! `unsafe` is in `threads.rs` only.
+//! `unsafe` is in `threads.rs` and `threads_matrix.rs` only.
 
 #![deny(unsafe_code)]
 
@@ -30,6 +30,8 @@ mod sync;
 mod tensor;
 #[expect(unsafe_code, reason = "borrowed closures and disjoint tiles cross threads here")]
 mod threads;
+#[expect(unsafe_code, reason = "a tile becomes an operand of the kernels here")]
+mod threads_matrix;
 mod weight;
 
 pub use axes::{Axes, Axis, EndsWith, Join, Tensor, Without};

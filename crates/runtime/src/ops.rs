@@ -6,6 +6,7 @@
 
 mod attention;
 mod convert;
+mod gemm;
 mod grouped;
 mod light;
 mod matmul;

@@ -327,6 +327,13 @@ pub struct TileMut<'a, T> {
 }
 
 impl<T> TileMut<'_, T> {
+    /// The first element, and how many elements lie from one row to the next.
+    pub fn as_raw(&mut self) -> (*mut T, usize) {
+        let first = self.rows.start * self.row_stride + self.cols.start;
+        // SAFETY: no further than one past the end of the matrix, by construction.
+        (unsafe { self.base.add(first) }, self.row_stride)
+    }
+
     /// The part of row `row` of the matrix that the tile covers.
     ///
     /// # Panics

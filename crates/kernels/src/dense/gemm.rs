@@ -1,70 +1,238 @@
-//! The blocked f32 GEMM: a safe face for the `matrixmultiply` crate, which picks its own
-//! instruction set.
+//! Blocked f32 GEMM: `out[m, n] = a[m, k] * b[k, n]`, at any strides, and over decoded weights.
+//!
+//! Both operands are packed into panels: eight rows of the left one, [`NR`](tile_size) columns of
+//! the right one, element after element of `k`:
+//!
+//! ```text
+//! panel of the lhs:   k 0: rows 0..8     k 1: rows 0..8     ..   all of k
+//! panel of the rhs:   k 0: cols 0..NR    k 1: cols 0..NR    ..   of one block of k
+//! ```
+//!
+//! The left operand is packed once for the whole product. A task owns a rectangle of the output. For
+//! each block of `k` it packs its columns of the right operand, decoding them if they are weights,
+//! and passes all its rows over them: a panel of rows stays in the first-level cache while the
+//! panels of columns come from the second. Sums of a block stay in registers and go to the output
+//! once. Missing rows and columns are zero in a panel, and are not computed.
+//!
+//! Not here: threads, and who packs what. A caller packs the left operand with [`pack_lhs`], in any
+//! number of parts, and multiplies rectangles with [`multiply`].
 
-/// A matrix in a slice, at any strides, zero included.
-#[derive(Debug, Clone, Copy)]
-pub struct Matrix<'a> {
-    data: &'a [f32],
-    row_stride: usize,
-    col_stride: usize,
+use std::ops::Range;
+
+use super::Rows;
+use crate::isa::Isa;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod matrix;
+mod pack;
+mod scalar;
+
+pub use matrix::{Matrix, MatrixMut};
+
+/// Most of `k` that is multiplied before sums leave their registers. See docs/perf/0006.
+const DEPTH: usize = 512;
+
+/// Most columns that a task packs at a time, so that they stay in a second-level cache.
+const PACKED_COLS: usize = 288;
+
+/// Rows of a panel of the left operand. Tasks begin at a multiple of it.
+pub const ROW_STEP: usize = 8;
+
+/// Columns of the widest panel.
+const WIDEST: usize = 48;
+
+/// Columns of a panel and of a register.
+const fn tile_size(isa: Isa) -> (usize, usize) {
+    match isa {
+        Isa::Scalar => (scalar::NR, scalar::LANES),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => (avx2::NR, avx2::LANES),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni(_) => (avx512::NR, avx512::LANES),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) => (scalar::NR, scalar::LANES),
+    }
 }
 
-impl<'a> Matrix<'a> {
-    /// Element `[i, j]` is `data[i * row_stride + j * col_stride]`.
-    pub const fn new(data: &'a [f32], row_stride: usize, col_stride: usize) -> Self {
-        Self { data, row_stride, col_stride }
-    }
-
-    /// Strides for a matrix that is not empty, checked against the data.
-    fn strides(&self, rows: usize, cols: usize, name: &str) -> (isize, isize) {
-        let end = |len: usize, stride: usize| (len - 1).checked_mul(stride);
-        let last = end(rows, self.row_stride)
-            .zip(end(cols, self.col_stride))
-            .and_then(|(row, col)| row.checked_add(col));
-        let inside = last.is_some_and(|last| last < self.data.len());
-        assert!(inside, "{name}: [{rows}, {cols}] is not inside {} elements", self.data.len());
-        // A dimension of one never uses its stride; any other stride is below the length.
-        let stride = |len, stride: usize| if len == 1 { 0 } else { stride.cast_signed() };
-        (stride(rows, self.row_stride), stride(cols, self.col_stride))
-    }
+/// Columns of a task are best a multiple of it.
+pub const fn column_step(isa: Isa) -> usize {
+    tile_size(isa).1
 }
 
-/// `out[m, n] = a[m, k] * b[k, n]`. `out` is contiguous and is overwritten; it may hold anything.
+/// The blocks of `k`, of about the same depth.
+fn blocks(k: usize) -> impl Iterator<Item = Range<usize>> {
+    let depth = k.div_ceil(k.div_ceil(DEPTH).max(1)).next_multiple_of(16).min(DEPTH);
+    (0..k).step_by(depth.max(1)).map(move |first| first..k.min(first + depth))
+}
+
+/// Elements of a packed left operand, `[m, k]`. `None` if they do not fit `usize`.
+pub fn packed_lhs_len(m: usize, k: usize) -> Option<usize> {
+    m.checked_next_multiple_of(ROW_STEP)?.checked_mul(k)
+}
+
+/// Packs some rows of the left operand, `a: [m, k]`. Rows begin at a multiple of [`ROW_STEP`] and
+/// end at one or at `m`. `out`, whose contents do not matter, takes [`packed_lhs_len`] of them: parts
+/// that follow each other make a whole.
 ///
 /// # Panics
 ///
-/// Panics if a matrix does not lie in its data, or if `out` does not have `m * n` elements.
-pub fn sgemm((m, k, n): (usize, usize, usize), a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
-    assert_eq!(Some(out.len()), m.checked_mul(n), "elements of out");
-    if m == 0 || n == 0 {
+/// Panics if `a` does not lie in its data, there are no such rows, or `out` has another size.
+pub fn pack_lhs(
+    isa: Isa,
+    (a, m, k): (Matrix<'_>, usize, usize),
+    rows: Range<usize>,
+    out: &mut [f32],
+) {
+    assert!(rows.start <= rows.end && rows.end <= m, "{rows:?} are not rows of {m}");
+    assert_whole_panels(&rows, m);
+    assert_eq!(Some(out.len()), packed_lhs_len(rows.len(), k), "elements of the packed rows");
+    if !out.is_empty() {
+        a.assert_inside(m, k, "a");
+        pack::panels(isa, Rhs::Matrix(a.transposed()), (0..k, rows), (out, ROW_STEP));
+    }
+}
+
+fn assert_whole_panels(rows: &Range<usize>, m: usize) {
+    let whole = |at: usize| at.is_multiple_of(ROW_STEP) || at == m;
+    assert!(whole(rows.start) && whole(rows.end), "{rows:?} of {m} are not whole panels");
+}
+
+/// A packed left operand.
+#[derive(Debug, Clone, Copy)]
+pub struct Lhs<'a> {
+    packed: &'a [[f32; ROW_STEP]],
+    m: usize,
+    k: usize,
+}
+
+impl<'a> Lhs<'a> {
+    /// What calls of [`pack_lhs`] made of `[m, k]`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `packed` does not have [`packed_lhs_len`] elements.
+    pub fn new(packed: &'a [f32], m: usize, k: usize) -> Self {
+        assert_eq!(Some(packed.len()), packed_lhs_len(m, k), "elements of the packed operand");
+        Self { packed: packed.as_chunks().0, m, k }
+    }
+}
+
+/// The right operand, `[k, n]`.
+#[derive(Debug, Clone, Copy)]
+pub enum Rhs<'a> {
+    /// f32 at any strides.
+    Matrix(Matrix<'a>),
+    /// The transposed rows of a weight, `[n, k]`, in a scalar format.
+    Rows(Rows<'a>),
+}
+
+/// Elements of scratch memory that [`multiply`] needs for `n` columns.
+pub fn multiply_scratch_len(n: usize, k: usize) -> usize {
+    // Narrower panels divide the widest. Fewer than 16 elements are lost to alignment.
+    n.min(PACKED_COLS).next_multiple_of(WIDEST) * k.min(DEPTH) + 16
+}
+
+/// Rows of `lhs` times all columns of `rhs`. `out: [rows, n]` is overwritten and may hold anything,
+/// as may `scratch`, which has at least [`multiply_scratch_len`] elements.
+///
+/// The additions of a dot product may be reordered. NaN and infinities behave as in f32.
+///
+/// # Panics
+///
+/// Panics if `lhs` has no such rows or they are not whole panels, if `rhs` does not lie in its data or is a block format, or if
+/// `out` or `scratch` have another size.
+pub fn multiply(
+    isa: Isa,
+    (lhs, rows): (Lhs<'_>, Range<usize>),
+    rhs: Rhs<'_>,
+    out: &mut MatrixMut<'_>,
+    scratch: &mut [f32],
+) {
+    let (k, n) = (lhs.k, out.cols());
+    assert!(rows.start <= rows.end && rows.end <= lhs.m, "{rows:?} are not rows of {}", lhs.m);
+    assert_whole_panels(&rows, lhs.m);
+    assert_eq!(rows.len(), out.rows(), "rows of out");
+    if rows.is_empty() || n == 0 {
         return;
     }
     if k == 0 {
-        out.fill(0.0);
+        out.zero();
         return;
     }
-    let (rsa, csa) = a.strides(m, k, "a");
-    let (rsb, csb) = b.strides(k, n, "b");
-    let (a, b, rsc) = (a.data.as_ptr(), b.data.as_ptr(), n.cast_signed());
-    // SAFETY: `strides` checked that every element of `a[m, k]` and `b[k, n]` lies in its slice,
-    // and `out` has exactly `m * n` elements, borrowed exclusively. With beta = 0, `out` is not
-    // read.
-    unsafe {
-        matrixmultiply::sgemm(
-            m,
-            k,
-            n,
-            1.0,
-            a,
-            rsa,
-            csa,
-            b,
-            rsb,
-            csb,
-            0.0,
-            out.as_mut_ptr(),
-            rsc,
-            1,
-        );
+    match rhs {
+        Rhs::Matrix(b) => b.assert_inside(k, n, "b"),
+        Rhs::Rows(w) => {
+            let row_bytes = w.dtype.row_bytes(k).filter(|_| !w.dtype.is_block() && w.k == k);
+            let bytes = row_bytes.and_then(|row| row.checked_mul(n));
+            assert_eq!(bytes, Some(w.bytes.len()), "bytes of the weight rows");
+        }
+    }
+    let (nr, _) = tile_size(isa);
+    let scratch = aligned(scratch);
+    for first in (0..n).step_by(PACKED_COLS) {
+        let cols = first..n.min(first + PACKED_COLS);
+        for depth in blocks(k) {
+            let packed = &mut scratch[..cols.len().next_multiple_of(nr) * depth.len()];
+            pack::panels(isa, rhs, (depth.clone(), cols.clone()), (packed, nr));
+            for row in rows.clone().step_by(ROW_STEP) {
+                let lhs = &lhs.packed[row / ROW_STEP * k..][depth.clone()];
+                let panels = packed.chunks_exact(nr * depth.len());
+                for (panel, col) in panels.zip(cols.clone().step_by(nr)) {
+                    let height = ROW_STEP.min(rows.end - row);
+                    let (row, width) = (row - rows.start, nr.min(cols.end - col));
+                    let add = depth.start > 0;
+                    tile(isa, lhs, panel, Tile { out, row, height, col, width, add });
+                }
+            }
+        }
     }
 }
+
+/// Where the sums of a register tile go.
+struct Tile<'a, 'b> {
+    out: &'a mut MatrixMut<'b>,
+    row: usize,
+    /// Rows of the tile that exist.
+    height: usize,
+    col: usize,
+    /// Columns of the tile that exist.
+    width: usize,
+    /// Whether to add to what is there.
+    add: bool,
+}
+
+impl Tile<'_, '_> {
+    /// The part of a row of the output that the tile covers.
+    #[inline(always)]
+    fn row(&mut self, row: usize) -> &mut [f32] {
+        self.out.part(self.row + row, self.col, self.width)
+    }
+}
+
+/// A panel of rows times a panel of columns.
+fn tile(isa: Isa, lhs: &[[f32; ROW_STEP]], panel: &[f32], to: Tile<'_, '_>) {
+    match isa {
+        Isa::Scalar => scalar::tile(lhs, panel, to),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX2 and FMA.
+        Isa::Avx2(_) => unsafe { avx2::tile(lhs, panel, to) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves that this CPU has AVX-512 F.
+        Isa::Avx512Vnni(_) => unsafe { avx512::tile(lhs, panel, to) },
+        // Vectorized by the compiler: every aarch64 has NEON.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) => scalar::tile(lhs, panel, to),
+    }
+}
+
+/// The part of `memory` that begins at a cache line, so that no register of a panel straddles two.
+fn aligned(memory: &mut [f32]) -> &mut [f32] {
+    let skip = memory.as_ptr().align_offset(64).min(memory.len());
+    &mut memory[skip..]
+}
+
+#[cfg(test)]
+mod tests;

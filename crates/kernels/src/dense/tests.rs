@@ -1,4 +1,4 @@
-//! Streamed and blocked products against f64, strided GEMM, and decoding.
+//! Streamed and blocked products against f64, and decoding.
 
 use fucina_testkit::{DotOracle, Rng, assert_bits_equal};
 
@@ -178,60 +178,4 @@ fn decoding_gives_the_bits_of_the_reference() {
             }
         }
     }
-}
-
-#[test]
-fn sgemm_takes_any_strides() {
-    let mut rng = Rng::new(4);
-    let (m, k, n) = (5, 7, 9);
-    let data = rng.normals(200, 1.0);
-    // Contiguous, transposed, with gaps, and stretched over a row or a column.
-    let strides = [(k, 1), (1, m), (2 * k, 2), (0, 1), (1, 0), (0, 0)];
-    for a in strides {
-        for b in strides {
-            let mut out = vec![f32::NAN; m * n];
-            let (left, right) = (Matrix::new(&data, a.0, a.1), Matrix::new(&data, b.0, b.1));
-            sgemm((m, k, n), left, right, &mut out);
-            for i in 0..m {
-                for j in 0..n {
-                    let row: Vec<f32> = (0..k).map(|l| data[i * a.0 + l * a.1]).collect();
-                    let col: Vec<f32> = (0..k).map(|l| data[l * b.0 + j * b.1]).collect();
-                    let oracle = DotOracle::new(&row, &col);
-                    oracle.assert_close(out[i * n + j], &format!("{a:?} {b:?} at [{i}, {j}]"));
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn sgemm_of_an_empty_depth_is_zero() {
-    let mut out = [f32::NAN; 6];
-    sgemm((2, 0, 3), Matrix::new(&[], 0, 1), Matrix::new(&[], 3, 1), &mut out);
-    assert_eq!(out, [0.0; 6]);
-    sgemm((0, 5, 3), Matrix::new(&[], 5, 1), Matrix::new(&[0.0; 15], 3, 1), &mut []);
-    sgemm((2, 5, 0), Matrix::new(&[0.0; 10], 5, 1), Matrix::new(&[], 0, 1), &mut []);
-}
-
-/// A dimension of one may carry any stride: nothing steps along it.
-#[test]
-fn sgemm_ignores_the_stride_of_a_dimension_of_one() {
-    let mut out = [f32::NAN];
-    let (a, b) = (Matrix::new(&[2.0], usize::MAX, usize::MAX), Matrix::new(&[3.0], 7, usize::MAX));
-    sgemm((1, 1, 1), a, b, &mut out);
-    assert_eq!(out, [6.0]);
-}
-
-#[test]
-#[should_panic(expected = "b: [4, 3] is not inside 11 elements")]
-fn sgemm_refuses_a_matrix_outside_its_data() {
-    let (a, b) = (Matrix::new(&[0.0; 8], 4, 1), Matrix::new(&[0.0; 11], 3, 1));
-    sgemm((2, 4, 3), a, b, &mut [0.0; 6]);
-}
-
-#[test]
-#[should_panic(expected = "is not inside")]
-fn sgemm_refuses_strides_that_wrap() {
-    let a = Matrix::new(&[0.0; 8], usize::MAX / 2 + 1, 1);
-    sgemm((3, 1, 1), a, Matrix::new(&[0.0], 1, 1), &mut [0.0; 3]);
 }

@@ -10,6 +10,7 @@ use fucina_kernels::quant::{PANEL_COLS, Plan, activation_len};
 
 use super::panels::{Activations, multiply_tile, panels_a_task, rows_a_task};
 use crate::error::{Error, Result};
+use crate::ops::gemm::gemm;
 use crate::ops::{self, split};
 use crate::runtime::Runtime;
 use crate::scratch;
@@ -19,8 +20,10 @@ use crate::weight::Packed;
 
 /// Work in multiply-adds that is not worth waking a second thread for.
 pub(super) const SERIAL_WORK: usize = 1 << 16;
-/// Rows from which f32 and 16-bit weights go through blocked GEMM.
+/// Rows from which f32 weights go through blocked GEMM.
 const GEMM_ROWS: usize = 12;
+/// Rows from which 16-bit weights do.
+const DECODE_ROWS: usize = 16;
 
 impl DynTensor {
     /// `out[a.., b..] = Σ self[a.., x] * rhs[b.., x]` over the axes `(of self, of rhs)`.
@@ -169,18 +172,23 @@ fn cpu(
         return packed_rows(rt, lhs.data()?, packed, (batches * m, n, k), out);
     }
     let split = Split::new(rt.isa(), rhs.dtype(), m);
+    let blocked = match rhs.dtype() {
+        DType::F32 => m >= GEMM_ROWS || !rhs.is_contiguous(),
+        DType::F16 | DType::BF16 => m >= DECODE_ROWS,
+        _ => false,
+    };
+    if split.is_none() && blocked {
+        let rhs = if rhs.dtype() == DType::F32 { rhs.clone() } else { rhs.contiguous()? };
+        return gemm(rt, lhs, &rhs, out);
+    }
     for (batch, out) in out.chunks_exact_mut(m * n).enumerate() {
         let lhs = lhs.narrow(0, batch, 1)?.reshape(&[m, k])?;
         let rhs =
             rhs.narrow(0, if rhs.shape()[0] == 1 { 0 } else { batch }, 1)?.reshape(&[n, k])?;
-        if let Some(plan) = split {
-            let (lhs, rhs) = (lhs.contiguous()?, rhs.contiguous()?);
-            split::rows(rt, plan, lhs.data()?, &rhs, out)?;
-        } else if rhs.dtype() == DType::F32 && (m >= GEMM_ROWS || !rhs.is_contiguous()) {
-            gemm(rt, &lhs, &rhs, out)?;
-        } else {
-            let (lhs, rhs) = (lhs.contiguous()?, rhs.contiguous()?);
-            rows(rt, lhs.data()?, &rhs, out)?;
+        let (lhs, rhs) = (lhs.contiguous()?, rhs.contiguous()?);
+        match split {
+            Some(plan) => split::rows(rt, plan, lhs.data()?, &rhs, out)?,
+            None => rows(rt, lhs.data()?, &rhs, out)?,
         }
     }
     Ok(())
@@ -242,33 +250,6 @@ fn rows(rt: &Runtime, x: &[f32], w: &DynTensor, out: &mut [f32]) -> Result<()> {
         scratch::with(rows * cols + dense::scratch_len(dtype, rows, cols, k), |scratch| {
             let (result, scratch) = scratch.split_at_mut(rows * cols);
             dense::matmul_rows(isa, dense::Rows { dtype, k, bytes }, x, result, scratch);
-            copy_tile(&mut tile, first, result, cols);
-        });
-    });
-    Ok(())
-}
-
-/// f32 GEMM with any strides.
-fn gemm(rt: &Runtime, lhs: &DynTensor, rhs: &DynTensor, out: &mut [f32]) -> Result<()> {
-    let (&[m, k], &[n, _]) = (lhs.shape(), rhs.shape()) else { unreachable!("rank two") };
-    let (a, b) = (lhs.elems_f32("dot")?, rhs.elems_f32("dot")?);
-    let (sa, sb) = (lhs.strides(), rhs.strides());
-    let tasks = 2 * rt.threads();
-    let (rows, cols) = if work([m, n, k]) < SERIAL_WORK {
-        (m, n)
-    } else if n >= m {
-        (m.min(512), n.div_ceil(tasks).next_multiple_of(16).clamp(32, 512))
-    } else {
-        (m.div_ceil(tasks).next_multiple_of(16).clamp(32, 512), n.min(512))
-    };
-    rt.team().for_each_tile(out, n, (rows, cols), |mut tile| {
-        let (rows, cols) = (tile.rows.len(), tile.cols.len());
-        let (a, b) = (&a[tile.rows.start * sa[0]..], &b[tile.cols.start * sb[0]..]);
-        let first = tile.cols.start;
-        scratch::with(rows * cols, |result| {
-            // The weights are used transposed: `b[k, n]` has the strides of `rhs[n, k]` swapped.
-            let (a, b) = (dense::Matrix::new(a, sa[0], sa[1]), dense::Matrix::new(b, sb[1], sb[0]));
-            dense::sgemm((rows, k, cols), a, b, result);
             copy_tile(&mut tile, first, result, cols);
         });
     });
