@@ -4,8 +4,9 @@
 
 use std::arch::aarch64::{
     float32x4_t, int8x8_t, int8x16_t, int32x4_t, uint8x16_t, uint16x4_t, uint16x8_t, vld1_s8,
-    vld1_u16, vld1q_f32, vld1q_u8, vld1q_u16, vld1q_u32, vreinterpretq_s8_u32,
-    vreinterpretq_u32_s8, vst1_u16, vst1q_f32, vst1q_u32,
+    vld1_u16, vld1q_f32, vld1q_u8, vld1q_u16, vld1q_u32, vreinterpretq_f32_f64,
+    vreinterpretq_f64_f32, vreinterpretq_s8_u32, vreinterpretq_u32_s8, vst1_u16, vst1q_f32,
+    vst1q_u32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
 };
 use std::arch::asm;
 
@@ -80,6 +81,22 @@ pub(crate) fn load_f32x4(x: &[f32; 4]) -> float32x4_t {
 pub(crate) fn store_f32x4(x: &mut [f32; 4], v: float32x4_t) {
     // SAFETY: the reference is valid for writes of 4 floats, and aligned for them.
     unsafe { vst1q_f32(x.as_mut_ptr(), v) }
+}
+
+/// Rows become columns: pairs of rows first, then pairs of pairs.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(crate) fn transpose_4x4([a, b, c, d]: [float32x4_t; 4]) -> [float32x4_t; 4] {
+    let even = (vtrn1q_f32(a, b), vtrn1q_f32(c, d));
+    let odd = (vtrn2q_f32(a, b), vtrn2q_f32(c, d));
+    let [even, odd] =
+        [even, odd].map(|(low, high)| (vreinterpretq_f64_f32(low), vreinterpretq_f64_f32(high)));
+    [
+        vreinterpretq_f32_f64(vtrn1q_f64(even.0, even.1)),
+        vreinterpretq_f32_f64(vtrn1q_f64(odd.0, odd.1)),
+        vreinterpretq_f32_f64(vtrn2q_f64(even.0, even.1)),
+        vreinterpretq_f32_f64(vtrn2q_f64(odd.0, odd.1)),
+    ]
 }
 
 /// `acc[c] += w[4c] * x[4 LANE] + .. + w[4c + 3] * x[4 LANE + 3]` for each of the four `c`.

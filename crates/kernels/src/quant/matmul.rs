@@ -8,8 +8,6 @@ use super::format::{Packed, with_format};
 use super::quantize::{XBlock, activation_len};
 use super::{PANEL_COLS, PackLayout};
 use crate::isa::Isa;
-#[cfg(target_arch = "aarch64")]
-use crate::isa::Neon;
 
 #[cfg(target_arch = "x86_64")]
 mod amx_bf16;
@@ -80,8 +78,6 @@ fn dispatch<F: Packed>(
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) {
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = scratch;
     match isa {
         Isa::Scalar => out.each(panels, |panel, out| scalar::matmul::<F>(panel, x, out)),
         #[cfg(target_arch = "x86_64")]
@@ -96,21 +92,16 @@ fn dispatch<F: Packed>(
         // SAFETY: the token proves that this CPU has AVX-512 F, BW, VL and VNNI, and AVX2's set.
         Isa::Avx512Vnni(_) => unsafe { avx512_vnni::matmul::<F>(panels, x, out, scratch) },
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(token) => out.each(panels, |panel, out| neon::<F>(token, panel, x, out)),
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-fn neon<F: Packed>(token: Neon, panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
-    match token.dotprod() {
-        // SAFETY: the token proves that this CPU has NEON.
-        None => unsafe { neon::matmul::<F>(panel, x, out) },
-        Some(token) if token.i8mm().is_none() => {
-            // SAFETY: the token proves that this CPU has NEON and dotprod.
-            unsafe { neon_dotprod::matmul::<F>(panel, x, out) }
-        }
-        // SAFETY: the token proves that this CPU has NEON, dotprod and i8mm.
-        Some(_) => unsafe { neon_i8mm::matmul::<F>(panel, x, out) },
+        Isa::Neon(token) => match token.dotprod() {
+            // SAFETY: the token proves that this CPU has NEON.
+            None => unsafe { neon::matmul::<F>(panels, x, out) },
+            Some(token) if token.i8mm().is_none() => {
+                // SAFETY: the token proves that this CPU has NEON and dotprod.
+                unsafe { neon_dotprod::matmul::<F>(panels, x, out) }
+            }
+            // SAFETY: the token proves that this CPU has NEON, dotprod and i8mm.
+            Some(_) => unsafe { neon_i8mm::matmul::<F>(panels, x, out, scratch) },
+        },
     }
 }
 
@@ -129,7 +120,6 @@ impl Out<'_> {
     }
 
     /// Rows of panel `panel`, from `row` on.
-    #[cfg(target_arch = "x86_64")]
     #[inline]
     fn from(&mut self, panel: usize, row: usize) -> &mut [[f32; PANEL_COLS]] {
         &mut self.blocks[panel * self.rows..(panel + 1) * self.rows][row..]

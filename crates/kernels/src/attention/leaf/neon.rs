@@ -3,8 +3,7 @@
 use std::arch::aarch64::{
     float32x4_t, vaddq_f32, vaddvq_f32, vcvt_f32_f16, vcvtq_f32_s32, vdupq_n_f32, vfmaq_f32,
     vfmaq_n_f32, vget_high_s16, vget_high_u16, vget_low_s16, vget_low_u16, vmovl_s8, vmovl_s16,
-    vreinterpret_f16_u16, vreinterpretq_f32_f64, vreinterpretq_f64_f32, vtrn1q_f32, vtrn1q_f64,
-    vtrn2q_f32, vtrn2q_f64,
+    vreinterpret_f16_u16,
 };
 
 use fucina_dtype::BlockQ8_0;
@@ -12,7 +11,7 @@ use fucina_dtype::BlockQ8_0;
 use super::{Rows, scalar};
 use crate::convert::Q8_0_ELEMS;
 use crate::convert::scalar::f16_value;
-use crate::isa::aarch64::{load_f32x4, load_i8x8, load_u16x8, store_f32x4};
+use crate::isa::aarch64::{load_f32x4, load_i8x8, load_u16x8, store_f32x4, transpose_4x4};
 
 const LANES: usize = 4;
 /// Elements that are loaded together: two registers.
@@ -75,30 +74,13 @@ pub(super) fn transpose(rows: Rows<'_>, n: usize, out: &mut [f32]) {
             for (i, v) in square.iter_mut().enumerate().take(rows.count.saturating_sub(first)) {
                 *v = load_f32x4(&rows.row(first + i).as_chunks::<LANES>().0[group]);
             }
-            for (i, v) in transpose_square(square).into_iter().enumerate() {
+            for (i, v) in transpose_4x4(square).into_iter().enumerate() {
                 let out = &mut out[(group * LANES + i) * n + first..];
                 store_f32x4(&mut out.as_chunks_mut::<LANES>().0[0], v);
             }
         }
     }
     scalar::transpose(rows, whole * LANES, n, out);
-}
-
-/// Transposes 4 x 4: pairs of rows, then pairs of pairs.
-#[target_feature(enable = "neon")]
-#[inline]
-fn transpose_square([a, b, c, d]: [float32x4_t; 4]) -> [float32x4_t; 4] {
-    let wide = |v: float32x4_t| vreinterpretq_f64_f32(v);
-    let (even, odd) = (
-        [wide(vtrn1q_f32(a, b)), wide(vtrn1q_f32(c, d))],
-        [wide(vtrn2q_f32(a, b)), wide(vtrn2q_f32(c, d))],
-    );
-    [
-        vreinterpretq_f32_f64(vtrn1q_f64(even[0], even[1])),
-        vreinterpretq_f32_f64(vtrn1q_f64(odd[0], odd[1])),
-        vreinterpretq_f32_f64(vtrn2q_f64(even[0], even[1])),
-        vreinterpretq_f32_f64(vtrn2q_f64(odd[0], odd[1])),
-    ]
 }
 
 /// Eight elements as two registers of f32.

@@ -1,14 +1,15 @@
 #![deny(unsafe_code)]
 
 use std::arch::aarch64::{
-    float32x4_t, int8x16_t, int16x8_t, int32x4_t, uint8x16_t, vaddq_s32, vandq_u8, vcreate_s8,
-    vcreate_u8, vcreate_u16, vcvt_f32_f16, vcvtq_f32_s32, vcvtq_f32_u32, vdupq_n_f32, vdupq_n_s8,
-    vdupq_n_s16, vdupq_n_s32, vdupq_n_u8, veorq_u8, vfmaq_f32, vfmsq_n_f32, vget_low_s8,
-    vget_low_s16, vget_low_u16, vmlal_high_s8, vmlal_s8, vmovl_s8, vmovl_s16, vmovl_u8, vmovl_u16,
-    vmulq_f32, vmulq_n_f32, vorrq_u8, vpadalq_s16, vpaddlq_s16, vpaddq_s32, vreinterpret_f16_u16,
-    vreinterpretq_s8_s32, vreinterpretq_s8_u8, vshlq_u8, vshrq_n_u8,
+    float32x4_t, int8x16_t, int16x8_t, int32x4_t, uint8x16_t, vaddq_s32, vandq_u8, vbslq_u8,
+    vcreate_s8, vcreate_u8, vcreate_u16, vcvt_f32_f16, vcvtq_f32_s32, vcvtq_f32_u32, vdupq_n_f32,
+    vdupq_n_s8, vdupq_n_s16, vdupq_n_s32, vdupq_n_u8, veorq_u8, vfmaq_f32, vfmsq_n_f32,
+    vget_low_s8, vget_low_s16, vget_low_u16, vmlal_high_s8, vmlal_s8, vmovl_s8, vmovl_s16,
+    vmovl_u8, vmovl_u16, vmulq_f32, vmulq_n_f32, vpadalq_s16, vpaddlq_s16, vpaddq_s32,
+    vreinterpret_f16_u16, vreinterpretq_s8_s32, vreinterpretq_s8_u8, vshlq_u8, vshrq_n_u8,
 };
 
+use super::Out;
 use crate::isa::aarch64::{load_u8x16, store_f32x4};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
@@ -17,31 +18,41 @@ use crate::quant::quantize::{Bias, XBlock, word};
 /// Columns of a register.
 pub(super) const LANES: usize = 4;
 /// Registers of a panel.
-const REGISTERS: usize = PANEL_COLS / LANES;
+pub(super) const REGISTERS: usize = PANEL_COLS / LANES;
 
 /// NEON without dot products of bytes.
 ///
 /// An instruction multiplies eight bytes and adds the products to eight lanes of 16 bits. Vector
 /// instructions for 1024 products, in a tile of four rows and eight columns with 4 bits in groups
-/// of 32: 128 products, 32 broadcasts of activations, 16 to unpack, 48 to sum and scale.
+/// of 32: 128 products, 32 broadcasts of activations, 16 to unpack, 56 to sum and scale.
 #[target_feature(enable = "neon")]
-pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
-    let rows = out.len();
+pub(super) fn matmul<F: Packed>(panels: &[u8], x: &[XBlock], out: &mut Out<'_>) {
     let mut row = 0;
-    // Sums of 8 bits take twice the registers.
-    while F::BITS < 8 && rows - row >= 4 {
-        tile::<F, 4, 2>(panel, 0, records(x, row, rows), &mut out[row..]);
-        tile::<F, 4, 2>(panel, 2, records(x, row, rows), &mut out[row..]);
-        row += 4;
+    while row < out.rows {
+        row += match out.rows - row {
+            1 => tiles::<F, 1, 4>(panels, x, row, out),
+            // Sums of 8 bits take twice the registers.
+            4.. if F::BITS < 8 => tiles::<F, 4, 2>(panels, x, row, out),
+            _ => tiles::<F, 2, 2>(panels, x, row, out),
+        };
     }
-    while rows - row >= 2 {
-        tile::<F, 2, 2>(panel, 0, records(x, row, rows), &mut out[row..]);
-        tile::<F, 2, 2>(panel, 2, records(x, row, rows), &mut out[row..]);
-        row += 2;
+}
+
+/// `MR` rows from `row` on with every panel, `C` registers of columns at a time. Returns `MR`.
+#[target_feature(enable = "neon")]
+fn tiles<F: Packed, const MR: usize, const C: usize>(
+    panels: &[u8],
+    x: &[XBlock],
+    row: usize,
+    out: &mut Out<'_>,
+) -> usize {
+    let x = records(x, row, out.rows);
+    for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
+        for first in (0..REGISTERS).step_by(C) {
+            tile::<F, MR, C>(panel, first, x, out.from(p, row));
+        }
     }
-    if rows - row >= 1 {
-        tile::<F, 1, 4>(panel, 0, records(x, row, rows), &mut out[row..]);
-    }
+    MR
 }
 
 /// The record of each of `N` rows that start at row `first` of `rows`.
@@ -157,7 +168,7 @@ impl<const MR: usize, const C: usize> Acc<MR, C> {
                     vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high))
                 };
                 if F::BITS < 8 && F::OFFSET > 0 {
-                    *total = vaddq_s32(*total, vdupq_n_s32(bias::<F>(x[r], part)));
+                    *total = vaddq_s32(*total, vdupq_n_s32(bias::<F>(tail(x[r]), part)));
                 }
             }
         }
@@ -165,15 +176,30 @@ impl<const MR: usize, const C: usize> Acc<MR, C> {
     }
 }
 
+/// The words of a block after the quants.
+pub(super) type Tail = [u32; 8];
+
+/// See [`Tail`].
+#[inline]
+pub(super) fn tail(x: &XBlock) -> &Tail {
+    &x.as_chunks().0[1]
+}
+
+/// Word `word` of a block as a float.
+#[inline]
+pub(super) fn float(tail: &Tail, word: usize) -> f32 {
+    f32::from_bits(tail[word - 8])
+}
+
 /// What takes the offset of a format off the sum of a group. Quants of 8 bits are signed here: they
 /// have none.
 #[inline]
-pub(super) fn bias<F: Packed>(x: &XBlock, part: usize) -> i32 {
+pub(super) fn bias<F: Packed>(tail: &Tail, part: usize) -> i32 {
     if F::BITS == 8 || F::OFFSET == 0 {
         return 0;
     }
     let bias = Bias::new(F::OFFSET, part);
-    x[bias.word].cast_signed() >> bias.shift
+    tail[bias.word - 8].cast_signed() >> bias.shift
 }
 
 /// Scales exact sums and adds them.
@@ -187,8 +213,8 @@ pub(super) fn add_group<F: Packed, const MR: usize, const C: usize>(
     sums: &mut [[float32x4_t; C]; MR],
 ) {
     for ((sums, totals), x) in sums.iter_mut().zip(totals).zip(x) {
-        let scale = f32::from_bits(x[word::SCALE]);
-        let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part]]);
+        let scale = float(tail(x), word::SCALE);
+        let scaled_sum = float(tail(x), word::SCALED_SUMS[part]);
         for c in 0..C {
             let scale = vmulq_n_f32(scales[c], scale);
             sums[c] = vfmaq_f32(sums[c], vcvtq_f32_s32(totals[c]), scale);
@@ -259,13 +285,13 @@ pub(super) fn unpack<F: Packed, const P: usize, const C: usize>(
     (first, second)
 }
 
-/// Adds the bits of `high`, shifted left, or right if `left` is negative, that `mask` names.
+/// Takes the bits that `mask` names from `high`, shifted left, or right if `left` is negative.
 #[target_feature(enable = "neon")]
 #[inline]
 fn with_high(low: uint8x16_t, high: uint8x16_t, left: isize, mask: u8) -> uint8x16_t {
     #[expect(clippy::cast_possible_truncation, reason = "-8 to 8")]
     let high = vshlq_u8(high, vdupq_n_s8(left as i8));
-    vorrq_u8(low, vandq_u8(high, vdupq_n_u8(mask)))
+    vbslq_u8(vdupq_n_u8(mask), high, low)
 }
 
 /// The scales of a unit and of its minimums.

@@ -2,7 +2,10 @@
 
 use std::arch::aarch64::{int8x16_t, int32x4_t, vdupq_n_f32, vdupq_n_s8, vdupq_n_s32};
 
-use super::neon::{add_group, bias, header, planes, records, scales, store, unpack};
+use super::Out;
+use super::neon::{
+    REGISTERS, add_group, bias, header, planes, records, scales, store, tail, unpack,
+};
 use crate::isa::aarch64::{dot_lane, load_quads};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
@@ -14,26 +17,37 @@ use crate::quant::quantize::XBlock;
 /// Vector instructions for 1024 products, in a tile of four rows and eight columns with 4 bits in
 /// groups of 32: 64 products, 16 to unpack, 24 to scale.
 #[target_feature(enable = "neon,dotprod")]
-pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
-    let rows = out.len();
+pub(super) fn matmul<F: Packed>(panels: &[u8], x: &[XBlock], out: &mut Out<'_>) {
     let mut row = 0;
-    while rows - row >= 4 {
-        tile::<F, 4, 2>(panel, 0, records(x, row, rows), &mut out[row..]);
-        tile::<F, 4, 2>(panel, 2, records(x, row, rows), &mut out[row..]);
-        row += 4;
+    while row < out.rows {
+        row += match out.rows - row {
+            1 => tiles::<F, 1, 4>(panels, x, row, out),
+            2 | 3 => tiles::<F, 2, 4>(panels, x, row, out),
+            _ => tiles::<F, 4, 2>(panels, x, row, out),
+        };
     }
-    if rows - row >= 2 {
-        tile::<F, 2, 4>(panel, 0, records(x, row, rows), &mut out[row..]);
-        row += 2;
+}
+
+/// `MR` rows from `row` on with every panel, `C` registers of columns at a time. Returns `MR`.
+#[target_feature(enable = "neon,dotprod")]
+pub(super) fn tiles<F: Packed, const MR: usize, const C: usize>(
+    panels: &[u8],
+    x: &[XBlock],
+    row: usize,
+    out: &mut Out<'_>,
+) -> usize {
+    let x = records(x, row, out.rows);
+    for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
+        for first in (0..REGISTERS).step_by(C) {
+            tile::<F, MR, C>(panel, first, x, out.from(p, row));
+        }
     }
-    if rows - row >= 1 {
-        tile::<F, 1, 4>(panel, 0, records(x, row, rows), &mut out[row..]);
-    }
+    MR
 }
 
 /// `C` registers of columns, from register `first` on, of `MR` rows.
 #[target_feature(enable = "neon,dotprod")]
-pub(super) fn tile<F: Packed, const MR: usize, const C: usize>(
+fn tile<F: Packed, const MR: usize, const C: usize>(
     panel: &[u8],
     first: usize,
     x: [&[XBlock]; MR],
@@ -76,7 +90,7 @@ fn start<F: Packed, const MR: usize, const C: usize>(
 ) -> [[int32x4_t; C]; MR] {
     let mut acc = [[vdupq_n_s32(0); C]; MR];
     for (acc, x) in acc.iter_mut().zip(x) {
-        *acc = [vdupq_n_s32(bias::<F>(x, part)); C];
+        *acc = [vdupq_n_s32(bias::<F>(tail(x), part)); C];
     }
     acc
 }

@@ -1,5 +1,8 @@
 //! Shapes at the edges of tiles, and values at the limits of their types.
 
+#[cfg(target_arch = "aarch64")]
+use fucina_testkit::assert_bits_equal;
+
 use super::*;
 
 #[test]
@@ -10,6 +13,27 @@ fn every_row_count_around_a_tile_is_right() {
         let w = Weight::random(dtype, 17, k, &mut rng);
         for m in (0..=27).chain([63, 64, 65]) {
             check(&w, m, &rng.normals(m * k, 1.0), "rows");
+        }
+    }
+}
+
+/// All NEON versions scale the same exact sums in the same order, so a model answers the same on
+/// every Arm CPU.
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn neon_versions_give_the_same_bits() {
+    let isas: Vec<Isa> =
+        Isa::available().into_iter().filter(|isa| matches!(isa, Isa::Neon(_))).collect();
+    for dtype in block_formats() {
+        let mut rng = Rng::new(9);
+        let k = 3 * dtype.unit().0;
+        let w = Weight::random(dtype, 33, k, &mut rng);
+        for m in [1, 2, 3, 5, 8, 13] {
+            let x = quantize(Isa::Scalar, &rng.normals(m * k, 1.0), k);
+            let want = matmul(isas[0], &w, &x, m);
+            for &isa in &isas[1..] {
+                assert_bits_equal(&matmul(isa, &w, &x, m), &want, isa.name());
+            }
         }
     }
 }
