@@ -257,9 +257,14 @@ int main(int argc, char ** argv) {
         std::string command, answer = "no such command";
         line >> command;
         if (command == "open") {
+            ggml_threadpool_resume(pool);
             answer = open(weights, made, backend, line);
+            ggml_threadpool_pause(pool);
         } else if (command == "run") {
+            // Its threads look for work for a long time. While it is another's turn they must not.
+            ggml_threadpool_resume(pool);
             answer = made ? run(*made, backend, line) : "no case";
+            ggml_threadpool_pause(pool);
         } else if (command == "close") {
             made.reset();
             weights.reset();

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -35,6 +36,13 @@ pub(super) struct Contender {
 const THREADS: [&str; 4] =
     ["RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"];
 
+/// How soon idle threads of a peer stop looking for work: in milliseconds, and as a power of two of
+/// clocks. They would take a core from whoever has the next turn.
+const IDLE: [(&str, &str); 2] = [("KMP_BLOCKTIME", "2"), ("OPENBLAS_THREAD_TIMEOUT", "22")];
+
+/// How long a turn's threads have to come to rest before the next turn.
+const REST: Duration = Duration::from_millis(10);
+
 impl Contender {
     pub(super) fn is_ours(&self) -> bool {
         self.name.starts_with("fucina")
@@ -58,7 +66,7 @@ impl Contender {
     pub(super) fn start(&self, threads: usize, with: Option<&str>) -> Result<Running> {
         let mut command = self.command(&self.program, with);
         command.args(&self.arguments).arg(threads.to_string()).args(&self.library);
-        command.envs(THREADS.map(|name| (name, threads.to_string())));
+        command.envs(IDLE).envs(THREADS.map(|name| (name, threads.to_string())));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
@@ -103,7 +111,9 @@ impl Running {
 
     /// Times of the calls of a turn, in nanoseconds.
     pub(super) fn run(&mut self, ms: f64) -> Result<Vec<f64>> {
-        times(&self.ask(&format!("run {ms}"))?)
+        let times = times(&self.ask(&format!("run {ms}"))?);
+        std::thread::sleep(REST);
+        times
     }
 }
 
