@@ -511,3 +511,12 @@ fn holds_what_was_appended(cache: CacheType, dim: usize) {
     let wrong = rt.zeros(DType::F32, &[1, 1, dim]).unwrap();
     assert!(matches!(kv.append(0, &wrong, &one), Err(Error::Shape { op: "kv_cache", .. })));
 }
+
+/// Nothing of the size of a broadcast view can be packed.
+#[test]
+fn a_product_over_more_elements_than_addresses_is_an_error() {
+    let rt = Runtime::builder().threads(2).build().unwrap();
+    let row = rt.tensor(&[1, 1], &[2.0f32]).unwrap().broadcast(&[1, 1 << 61]).unwrap();
+    let error = row.matmul_t(&row).unwrap_err();
+    assert!(error.to_string().contains("allocate"), "{error}");
+}

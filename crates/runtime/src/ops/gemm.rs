@@ -116,8 +116,9 @@ impl Gemm<'_> {
     /// The same rows of some batches. `out` has all of them, one after the other.
     fn part(&self, batches: Range<usize>, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
         let (m, k) = (rows.len(), self.k);
-        let batch_elems = dense::packed_lhs_len(m, k).expect("bounded by the caller");
-        let len_bytes = batch_elems * batches.len() * 4;
+        // A broadcast operand can have more elements than there are addresses: the pool refuses them.
+        let batch_elems = dense::packed_lhs_len(m, k).unwrap_or(usize::MAX);
+        let len_bytes = batch_elems.saturating_mul(batches.len()).saturating_mul(4);
         let mut storage = self.rt.pool().take(len_bytes)?;
         let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, OP))?;
         let packed = <[f32]>::mut_from_bytes(&mut bytes[..len_bytes])
