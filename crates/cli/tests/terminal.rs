@@ -140,6 +140,8 @@ fn a_person_types_and_reads_answers() {
     terminal.press("one\\\rtwo\r/stats\r");
     terminal.expect("turns    1");
     terminal.expect("tokens held");
+    // Between prompts the end of input is the kernel's to read, and comes to nothing.
+    terminal.expect(READY);
     terminal.press("\x04");
     assert_eq!(terminal.end(), Some(0));
     assert!(terminal.text().contains("1 turn · prompt"), "{:?}", terminal.text());
@@ -166,6 +168,7 @@ fn no_history_keeps_nothing() {
     terminal.expect(READY);
     terminal.press("/set\r");
     terminal.expect("max-tokens");
+    terminal.expect(READY);
     terminal.press("\x04");
     assert_eq!(terminal.end(), Some(0));
     assert!(!history.exists());
