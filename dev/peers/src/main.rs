@@ -1,11 +1,16 @@
 //! Times products of one contender, as `README.md` describes: a line in, a line out.
 //!
 //! `fucina-peers CONTENDER THREADS [LIBRARY]`
+//!
+//! With `PEERS_AVX2` set, nothing finds more than AVX2 while it runs.
 
 #![deny(unsafe_code)]
 
 mod case;
 mod contenders;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[expect(unsafe_code, reason = "a handler of signals")]
+mod hide;
 #[cfg(feature = "dense")]
 #[expect(unsafe_code, reason = "the peers' products take pointers")]
 mod raw;
@@ -28,6 +33,12 @@ fn main() -> Result<()> {
         _ => bail!("usage: fucina-peers fucina|candle|gemm|blas THREADS [LIBRARY]"),
     };
     let threads = threads.parse().context("THREADS is a number")?;
+    if std::env::var_os("PEERS_AVX2").is_some() {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        hide::hide()?;
+        #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+        bail!("only Linux on x86-64 can hide what the processor has");
+    }
     let contender = Contender::new(name, threads, library)?;
     let mut table = Table::default();
     for line in std::io::stdin().lock().lines() {

@@ -196,13 +196,18 @@ impl Shop {
     fn candle(&self, name: &str, class: Class, flags: &str) -> Result<Contender> {
         let folder = if class == Class::Best { "native" } else { "v3" };
         let program = self.peers("candle", Some(flags), folder)?;
+        // It looks for AVX-512 while it runs, however it was built.
+        let variables = match class {
+            Class::Avx2 => vec![("PEERS_AVX2".to_owned(), "1".to_owned())],
+            Class::Best => Vec::new(),
+        };
         Ok(Contender {
             name: name.to_owned(),
             class,
             program,
             arguments: vec!["candle".to_owned()],
             library: None,
-            variables: Vec::new(),
+            variables,
             models: None,
         })
     }
