@@ -52,8 +52,11 @@ fn tiles<F: Packed, const MR: usize>(
     let x = interleave::<MR>(x, row, out.rows, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
         let out = out.from(p, row);
-        tile::<F, MR>(panel, 0, x, out);
-        tile::<F, MR>(panel, 1, x, out);
+        // Six bits have the most lines and the fewest spare instructions: only the first rows ask
+        // for what later rows find in a cache.
+        let ahead = row == 0 || F::GROUP == 32;
+        tile::<F, MR>(panel, 0, ahead, x, out);
+        tile::<F, MR>(panel, 1, ahead, x, out);
     }
     MR
 }
@@ -63,6 +66,7 @@ fn tiles<F: Packed, const MR: usize>(
 fn tile<F: Packed, const MR: usize>(
     panel: &[u8],
     side: usize,
+    ahead: bool,
     x: &[[XBlock; MR]],
     out: &mut [[f32; PANEL_COLS]],
 ) {
@@ -71,37 +75,36 @@ fn tile<F: Packed, const MR: usize>(
         let (d, m) = headers::<F>(unit, side);
         for b in 0..F::ELEMS / 32 {
             let planes = &unit[F::QUANTS_AT + b * F::QUANT_BYTES + 32 * side..];
-            if MR < 4 && side == 0 {
+            if side == 0 && ahead {
                 prefetch_ahead(&planes[..F::QUANT_BYTES]);
             }
             let x = &x[u * (F::ELEMS / 32) + b];
-            if F::GROUP == 32 {
-                group::<F, MR, 0>(planes, x, scales::<F>(unit, b, side, d, m), &mut sums);
-            } else {
-                let (first, second) = (2 * b, 2 * b + 1);
-                group::<F, MR, 0>(planes, x, scales::<F>(unit, first, side, d, m), &mut sums);
-                group::<F, MR, 1>(planes, x, scales::<F>(unit, second, side, d, m), &mut sums);
+            // One call: what is called twice is not always inlined, and sums then go through memory.
+            for half in 0..32 / F::GROUP {
+                let scales = scales::<F>(unit, 32 / F::GROUP * b + half, side, d, m);
+                group::<F, MR>(planes, x, half, scales, &mut sums);
             }
         }
     }
     store(side, sums, out);
 }
 
-/// Adds one group: 32 k, or half `H` of them.
+/// Adds one group: 32 k, or one half of them.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-fn group<F: Packed, const MR: usize, const H: usize>(
+fn group<F: Packed, const MR: usize>(
     planes: &[u8],
     x: &[XBlock; MR],
+    half: usize,
     scales: (__m256, __m256),
     sums: &mut [__m256; MR],
 ) {
-    let mut acc = start::<F, MR>(x, H);
-    quads::<F, MR, 0>(planes, x, H, &mut acc);
+    let mut acc = start::<F, MR>(x, half);
+    quads::<F, MR, 0>(planes, x, half, &mut acc);
     if F::GROUP == 32 {
-        quads::<F, MR, 1>(planes, x, H, &mut acc);
+        quads::<F, MR, 1>(planes, x, half, &mut acc);
     }
-    finish::<F, MR>(scales, x, H, acc, sums);
+    finish::<F, MR>(scales, x, half, acc, sums);
 }
 
 /// Writes columns `8 * side` and up.

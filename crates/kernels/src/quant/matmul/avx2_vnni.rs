@@ -64,7 +64,7 @@ fn tile<F: Packed, const MR: usize>(
         let (d, m) = headers::<F>(unit, side);
         for b in 0..F::ELEMS / 32 {
             let planes = &unit[F::QUANTS_AT + b * F::QUANT_BYTES + 32 * side..];
-            if MR < 4 && side == 0 {
+            if side == 0 {
                 prefetch_ahead(&planes[..F::QUANT_BYTES]);
             }
             let x = &x[u * (F::ELEMS / 32) + b];

@@ -65,9 +65,7 @@ fn tile<F: Packed, const MR: usize, const CH: usize>(
         let m = if F::MIN { load_f16(unit, 2 * PANEL_COLS) } else { _mm512_setzero_ps() };
         for b in 0..F::ELEMS / 32 {
             let planes = &unit[F::QUANTS_AT + b * F::QUANT_BYTES..][..F::QUANT_BYTES];
-            if MR < 8 {
-                prefetch_ahead(planes);
-            }
+            prefetch_ahead(planes);
             let x = &x[u * (F::ELEMS / 32) + b];
             if F::GROUP == 32 {
                 group::<F, MR, CH, 0>(planes, x, scales::<F>(unit, b, d, m), &mut sums);
