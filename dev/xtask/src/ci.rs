@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::process::{self, Tests, cargo};
 use crate::workspace::{Metadata, root};
-use crate::{arch, coverage, device_check, knobs, licences, links, ptx, tools};
+use crate::{arch, coverage, device_check, knobs, licences, links, neon, ptx, tools};
 
 /// The variable that names the folder of large golden files, and where that folder is usually found.
 const ORACLES: &str = "FUCINA_ORACLES";
@@ -30,7 +30,8 @@ const QUICK: &[Step] = &[
     ("tests", tests),
 ];
 
-const FULL: &[Step] = &[("loom", loom), ("doc", doc), ("bench", benches), ("device", device)];
+const FULL: &[Step] =
+    &[("neon", neon::ci), ("loom", loom), ("doc", doc), ("bench", benches), ("device", device)];
 
 /// Runs the steps and prints the report.
 pub(crate) fn run(quick: bool) -> Result<()> {

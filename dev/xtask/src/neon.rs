@@ -1,42 +1,29 @@
-//! `cargo xtask neon`: the kernels for Arm, built here and run on emulated processors.
+//! `cargo xtask neon`: the code for Arm, checked here and run on emulated processors.
 //!
 //! It proves results, not speed: an emulator says nothing about time.
 
-use std::path::Path;
-use std::process::Command;
+mod text;
+mod toolchain;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use crate::process::{self, Tests, cargo, target_dir, works};
-
-const TARGET: &str = "aarch64-unknown-linux-gnu";
-const EMULATOR: &str = "qemu-aarch64-static";
-const LINKER: &str = "aarch64-linux-gnu-gcc";
-/// Where the cross compiler's C library lies.
-const SYSROOT: &str = "/usr/aarch64-linux-gnu";
-/// Debian's compiler: its packages include the sources of the standard library.
-const RUSTC: &str = "/usr/bin/rustc";
-const STD_SOURCES: &str = "/usr/lib/rustlib/src/rust/library/std";
-const LINTER: &str = "/usr/bin/clippy-driver";
-/// What ends each argument that the linter finds in its variable.
-const LINT_SEPARATOR: &str = "__CLIPPY_HACKERY__";
-
-/// What the command starts or reads, and the Debian packages that bring it.
-const NEEDS: &[(&str, &str)] = &[
-    (EMULATOR, "qemu-user-static"),
-    (LINKER, "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
-    (RUSTC, "rustc-web libstd-rust-web-dev"),
-    (LINTER, "rust-web-clippy"),
-];
+use crate::process::{self, Tests};
+use toolchain::{EMULATOR, SYSROOT, TARGET};
 
 /// What to check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Check types and lints only: nothing is linked or run
+    #[arg(long, conflicts_with_all = ["cpu", "models", "text"])]
+    check: bool,
     /// Run on this processor only
     #[arg(long, value_enum)]
     cpu: Option<Cpu>,
-    /// Also let the command write a text on each processor, and compare the texts
+    /// Also run the tests of the tensors, and models against their exact logits
+    #[arg(long)]
+    models: bool,
+    /// Also let the command write a text on each processor, and compare it with the exact one
     #[arg(long)]
     text: bool,
 }
@@ -73,128 +60,119 @@ impl Cpu {
         }
     }
 
-    /// Arguments of `cargo test`. The first processor runs every version of every kernel; on the
-    /// others, what no instruction set changes is left out.
-    const fn tests(self) -> &'static str {
+    /// Modules of the kernels whose tests run, all if none. The first processor runs every version
+    /// of every kernel, so the others only ask whether a version needs more than they have: those
+    /// with leaves on the weakest, and on the one between those with a version for it.
+    const fn modules(self) -> &'static [&'static str] {
         match self {
-            Self::Max => "-p fucina-kernels -p fucina-dtype --lib",
-            Self::NeoverseN1 | Self::CortexA72 => "-p fucina-kernels --lib -- --skip math::",
+            Self::Max => &[],
+            Self::NeoverseN1 => &["isa", "probe", "quant"],
+            Self::CortexA72 => &["attention", "convert", "dense", "isa", "probe", "quant"],
         }
     }
 
+    /// What runs a program.
     fn emulator(self) -> [&'static str; 5] {
         [EMULATOR, "-cpu", self.name(), "-L", SYSROOT]
     }
 }
 
-/// Lints the kernels for Arm and runs their tests on each processor.
+/// Checks the code for Arm, and unless told otherwise runs the tests of its kernels.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if let Some(missing) = missing() {
+    let missing = if args.check { toolchain::missing_to_check() } else { toolchain::missing() };
+    if let Some(missing) = missing {
         bail!("NOTHING WAS CHECKED: {missing}");
     }
+    println!("neon: {}", toolchain::check()?);
+    if args.check {
+        return Ok(());
+    }
     let cpus = args.cpu.as_ref().map_or(&Cpu::ALL[..], std::slice::from_ref);
-    lint()?;
     let mut total = Tests::default();
     for cpu in cpus {
         eprintln!("\n== {}: {}", cpu.name(), cpu.isas().join(", "));
-        total.add(test(*cpu)?);
+        total.add(kernels(*cpu)?);
+    }
+    if args.models {
+        for tests in MODELS {
+            total.add(test(cpus[0], tests)?);
+        }
     }
     println!("neon: {} processors, {}", cpus.len(), total.summary());
     if args.text {
-        compare_texts(cpus)?;
+        println!("neon: {}", text::compare(cpus)?);
     }
     Ok(())
 }
 
-/// The first thing that is not installed, and how to install it.
-fn missing() -> Option<String> {
-    for (program, packages) in NEEDS {
-        if !works(program, &["--version"]) {
-            return Some(format!("{program} is not installed (apt-get install {packages})"));
-        }
+/// What `ci` runs: the check of types and lints where its tools are, else a line that says so.
+pub(crate) fn ci() -> Result<String> {
+    if let Some(missing) = toolchain::missing_to_check() {
+        return Ok(format!("NOT CHECKED: {missing}"));
     }
-    let sources = Path::new(STD_SOURCES);
-    (!sources.is_dir())
-        .then(|| format!("{} is missing (apt-get install rust-web-src)", sources.display()))
+    match toolchain::check() {
+        // A later compiler may need a later cargo for its library: nothing that a change did.
+        Err(error) if !toolchain::is_known() => Ok(format!("NOT CHECKED: {error}")),
+        said => said,
+    }
 }
 
-/// `cargo +stable <verb> <args>` for the target, with the standard library built from source.
-fn build(verb: &str, args: &str) -> Command {
-    let mut command = cargo(&format!(
-        "+stable {verb} -Zbuild-std=std,panic_unwind,test --target {TARGET} {args}"
-    ));
-    command
-        .env("RUSTC", RUSTC)
-        .env("RUSTDOC", "/usr/bin/rustdoc")
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
-        .env("CARGO_TARGET_DIR", target_dir("neon"))
-        // Names of functions are enough for a failed test, and half the time to build.
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        .env_remove("FUCINA_CPU_ISA");
-    command
+/// Tests above the kernels: tensors, and the models of the repository against an exact forward pass.
+const MODELS: &[&str] = &[
+    "-p fucina-runtime --lib --tests",
+    "-p fucina-llm --test parity -- the_models_in_the_repository_match_the_exact_forward_pass",
+];
+
+/// The tests of the kernels, and once those of the formats.
+fn kernels(cpu: Cpu) -> Result<Tests> {
+    let modules: Vec<String> = cpu.modules().iter().map(|module| format!("{module}::")).collect();
+    let formats = if modules.is_empty() { "-p fucina-dtype" } else { "" };
+    test(cpu, &format!("-p fucina-kernels {formats} --lib -- {}", modules.join(" ")))
 }
 
-/// Code for Arm is not compiled by the usual checks, so its lints run here.
-fn lint() -> Result<()> {
-    let mut command = build("check", "-p fucina-kernels");
-    command
-        .env("RUSTC_WORKSPACE_WRAPPER", LINTER)
-        // What follows a `return` may be left out for Arm.
-        .env("CLIPPY_ARGS", ["-Dwarnings", "-Aclippy::needless_return", ""].join(LINT_SEPARATOR))
-        .env("CARGO_TARGET_DIR", target_dir("neon-lint"));
-    process::run(&mut command)
-}
-
-fn test(cpu: Cpu) -> Result<Tests> {
-    let mut command = build("test", cpu.tests());
-    command
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", cpu.emulator().join(" "))
-        .env("FUCINA_REQUIRE_ISA", cpu.isas().join(","));
+/// `cargo test <args>` on a processor.
+fn test(cpu: Cpu, args: &str) -> Result<Tests> {
+    let runner = format!("CARGO_TARGET_{}_RUNNER", TARGET.replace('-', "_").to_uppercase());
+    let mut command = toolchain::build("test", args);
+    command.env(runner, cpu.emulator().join(" ")).env("FUCINA_REQUIRE_ISA", cpu.isas().join(","));
     process::run_tests(&mut command)
-}
-
-/// Lets the command write on each emulated processor, forced to each of its instruction sets.
-fn compare_texts(cpus: &[Cpu]) -> Result<()> {
-    process::run(&mut build("build", "-p fucina-cli"))?;
-    let program = target_dir("neon").join(TARGET).join("debug/fucina");
-    let mut texts: Vec<(String, Vec<u8>)> = Vec::new();
-    for cpu in cpus {
-        for isa in cpu.isas() {
-            let [emulator, arguments @ ..] = cpu.emulator();
-            let output = Command::new(emulator)
-                .args(arguments)
-                .arg(&program)
-                .args(["run", "It is a truth", "-n", "12", "--greedy"])
-                .env("FUCINA_CPU_ISA", isa)
-                .output()
-                .context("cannot start the emulator")?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            if !output.status.success() || !said.contains(&format!("cpu {isa},")) {
-                bail!("{}, {isa}: {}: {}", cpu.name(), output.status, said.trim());
-            }
-            texts.push((format!("{} {isa}", cpu.name()), output.stdout));
-        }
-    }
-    let Some((_, first)) = texts.first() else { bail!("no text was written") };
-    let other = texts.iter().find(|(_, text)| text != first || text.is_empty());
-    if let Some((label, text)) = other {
-        let text = String::from_utf8_lossy(text);
-        bail!("{label} writes another text: {text}, not {}", String::from_utf8_lossy(first));
-    }
-    println!("neon: {} emulated runs write the same text", texts.len());
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::root;
 
     #[test]
     fn each_processor_has_what_the_weaker_one_has() {
         for pair in Cpu::ALL.windows(2) {
             assert!(pair[0].isas().starts_with(pair[1].isas()));
             assert!(pair[0].isas().len() > pair[1].isas().len());
+        }
+    }
+
+    /// A filter that matches no test says nothing, so a module that is gone must be found here; and
+    /// a new one with a leaf of its own belongs to the lists.
+    #[test]
+    fn every_module_with_a_leaf_for_arm_runs_on_the_processors_without_more() {
+        let kernels = root().join("crates/kernels/src");
+        for cpu in Cpu::ALL {
+            for module in cpu.modules() {
+                assert!(kernels.join(format!("{module}.rs")).is_file(), "no module {module}");
+            }
+        }
+        let sources = crate::workspace::sources(&["crates/kernels/src"]).unwrap();
+        for source in &sources {
+            let Some((module, _)) = source.path["crates/kernels/src/".len()..].split_once('/')
+            else {
+                continue;
+            };
+            let runs_on = |cpu: Cpu| cpu.modules().contains(&module);
+            match source.stem() {
+                "neon" => assert!(runs_on(Cpu::CortexA72), "{}", source.path),
+                "neon_dotprod" => assert!(runs_on(Cpu::NeoverseN1), "{}", source.path),
+                _ => (),
+            }
         }
     }
 }
