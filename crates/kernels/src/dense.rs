@@ -14,8 +14,8 @@ mod gemm;
 mod split;
 
 pub use gemm::{
-    Lhs, Matrix, MatrixMut, ROW_STEP, Rhs, column_step, multiply, multiply_scratch_len, pack_lhs,
-    packed_lhs_len,
+    Lhs, Matrix, MatrixMut, Rhs, column_step, multiply, multiply_scratch_len, pack_lhs,
+    packed_lhs_len, row_step,
 };
 pub use split::{SPLIT_BLOCK, SPLIT_ROWS, Split};
 
@@ -44,7 +44,7 @@ pub fn scratch_len(dtype: DType, m: usize, nr: usize, k: usize) -> usize {
     } else if m < many_rows(dtype) {
         0
     } else {
-        let packed = packed_lhs_len(m, k).expect("activations fit the address space");
+        let packed = gemm::most_packed_lhs_len(m, k).expect("activations fit the address space");
         packed + multiply_scratch_len(nr, k)
     }
 }
@@ -104,11 +104,11 @@ fn multiply_floats(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &
         }
         return;
     }
-    let packed = packed_lhs_len(m, k).expect("the scratch memory has them");
+    let packed = packed_lhs_len(isa, m, k).expect("the scratch memory has them");
     let (packed, scratch) = scratch.split_at_mut(packed);
     let x = Matrix::new(x, k, 1);
     pack_lhs(isa, (x, m, k), 0..m, packed);
-    let (lhs, mut out) = (Lhs::new(packed, m, k), MatrixMut::new(out, m, nr));
+    let (lhs, mut out) = (Lhs::new(isa, packed, m, k), MatrixMut::new(out, m, nr));
     multiply(isa, (lhs, 0..m), Rhs::Rows(w), &mut out, scratch);
 }
 

@@ -1,11 +1,12 @@
 //! Blocked f32 GEMM: `out[m, n] = a[m, k] * b[k, n]`, at any strides, and over decoded weights.
 //!
-//! Both operands are packed into panels: eight rows of the left one, [`NR`](tile_size) columns of
-//! the right one, element after element of `k`:
+//! Both operands are packed into panels: some rows of the left one, some columns of the right one,
+//! as many as a register tile of the instruction set has ([`TileSize`]), element after element of
+//! `k`:
 //!
 //! ```text
-//! panel of the lhs:   k 0: rows 0..8     k 1: rows 0..8     ..   all of k
-//! panel of the rhs:   k 0: cols 0..NR    k 1: cols 0..NR    ..   of one block of k
+//! panel of the lhs:   k 0: ROWS rows     k 1: ROWS rows     ..   all of k
+//! panel of the rhs:   k 0: NR columns    k 1: NR columns    ..   of one block of k
 //! ```
 //!
 //! The left operand is packed once for the whole product. A task owns a rectangle of the output. For
@@ -38,28 +39,50 @@ const DEPTH: usize = 512;
 /// Most columns that a task packs at a time, so that they stay in a second-level cache.
 const PACKED_COLS: usize = 288;
 
-/// Rows of a panel of the left operand. Tasks begin at a multiple of it.
-pub const ROW_STEP: usize = 8;
+/// The size of a register tile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TileSize {
+    /// Rows of a tile, and of a panel of the left operand.
+    rows: usize,
+    /// Columns of a tile, and of a panel of the right operand.
+    cols: usize,
+    /// Columns of a register.
+    lanes: usize,
+}
 
-/// Columns of the widest panel.
+impl TileSize {
+    const fn of(isa: Isa) -> Self {
+        macro_rules! of {
+            ($module:ident) => {
+                Self { rows: $module::ROWS, cols: $module::NR, lanes: $module::LANES }
+            };
+        }
+        match isa {
+            Isa::Scalar => of!(scalar),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(_) => of!(avx2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni(_) => of!(avx512),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) => of!(scalar),
+        }
+    }
+}
+
+/// The columns of every tile divide it.
 const WIDEST: usize = 48;
 
-/// Columns of a panel and of a register.
-const fn tile_size(isa: Isa) -> (usize, usize) {
-    match isa {
-        Isa::Scalar => (scalar::NR, scalar::LANES),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(_) => (avx2::NR, avx2::LANES),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni(_) => (avx512::NR, avx512::LANES),
-        #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) => (scalar::NR, scalar::LANES),
-    }
+/// No tile has more rows.
+const MOST_ROWS: usize = 8;
+
+/// Rows of a panel of the left operand. Tasks begin at a multiple of it.
+pub const fn row_step(isa: Isa) -> usize {
+    TileSize::of(isa).rows
 }
 
 /// Columns of a task are best a multiple of it.
 pub const fn column_step(isa: Isa) -> usize {
-    tile_size(isa).1
+    TileSize::of(isa).lanes
 }
 
 /// The blocks of `k`, of about the same depth.
@@ -69,11 +92,16 @@ fn blocks(k: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Elements of a packed left operand, `[m, k]`. `None` if they do not fit `usize`.
-pub fn packed_lhs_len(m: usize, k: usize) -> Option<usize> {
-    m.checked_next_multiple_of(ROW_STEP)?.checked_mul(k)
+pub fn packed_lhs_len(isa: Isa, m: usize, k: usize) -> Option<usize> {
+    m.checked_next_multiple_of(row_step(isa))?.checked_mul(k)
 }
 
-/// Packs some rows of the left operand, `a: [m, k]`. Rows begin at a multiple of [`ROW_STEP`] and
+/// At least as many as [`packed_lhs_len`] for any instruction set.
+pub(super) fn most_packed_lhs_len(m: usize, k: usize) -> Option<usize> {
+    m.checked_add(MOST_ROWS - 1)?.checked_mul(k)
+}
+
+/// Packs some rows of the left operand, `a: [m, k]`. Rows begin at a multiple of [`row_step`] and
 /// end at one or at `m`. `out`, whose contents do not matter, takes [`packed_lhs_len`] of them: parts
 /// that follow each other make a whole.
 ///
@@ -87,36 +115,44 @@ pub fn pack_lhs(
     out: &mut [f32],
 ) {
     assert!(rows.start <= rows.end && rows.end <= m, "{rows:?} are not rows of {m}");
-    assert_whole_panels(&rows, m);
-    assert_eq!(Some(out.len()), packed_lhs_len(rows.len(), k), "elements of the packed rows");
+    assert_whole_panels(isa, &rows, m);
+    assert_eq!(Some(out.len()), packed_lhs_len(isa, rows.len(), k), "elements of the packed rows");
     if !out.is_empty() {
         a.assert_inside(m, k, "a");
-        pack::panels(isa, Rhs::Matrix(a.transposed()), (0..k, rows), (out, ROW_STEP));
+        pack::panels(isa, Rhs::Matrix(a.transposed()), (0..k, rows), (out, row_step(isa)));
     }
 }
 
-fn assert_whole_panels(rows: &Range<usize>, m: usize) {
-    let whole = |at: usize| at.is_multiple_of(ROW_STEP) || at == m;
+fn assert_whole_panels(isa: Isa, rows: &Range<usize>, m: usize) {
+    let whole = |at: usize| at.is_multiple_of(row_step(isa)) || at == m;
     assert!(whole(rows.start) && whole(rows.end), "{rows:?} of {m} are not whole panels");
 }
 
 /// A packed left operand.
 #[derive(Debug, Clone, Copy)]
 pub struct Lhs<'a> {
-    packed: &'a [[f32; ROW_STEP]],
+    packed: &'a [f32],
     m: usize,
     k: usize,
+    /// Rows of a panel.
+    panel_rows: usize,
 }
 
 impl<'a> Lhs<'a> {
-    /// What calls of [`pack_lhs`] made of `[m, k]`.
+    /// What calls of [`pack_lhs`] for this instruction set made of `[m, k]`.
     ///
     /// # Panics
     ///
     /// Panics if `packed` does not have [`packed_lhs_len`] elements.
-    pub fn new(packed: &'a [f32], m: usize, k: usize) -> Self {
-        assert_eq!(Some(packed.len()), packed_lhs_len(m, k), "elements of the packed operand");
-        Self { packed: packed.as_chunks().0, m, k }
+    pub fn new(isa: Isa, packed: &'a [f32], m: usize, k: usize) -> Self {
+        assert_eq!(Some(packed.len()), packed_lhs_len(isa, m, k), "elements of the packed operand");
+        Self { packed, m, k, panel_rows: row_step(isa) }
+    }
+
+    /// The panel that begins at a row, in a block of `k`.
+    fn panel(&self, row: usize, depth: &Range<usize>) -> &'a [f32] {
+        let panel = &self.packed[row * self.k..];
+        &panel[depth.start * self.panel_rows..depth.end * self.panel_rows]
     }
 }
 
@@ -131,7 +167,7 @@ pub enum Rhs<'a> {
 
 /// Elements of scratch memory that [`multiply`] needs for `n` columns.
 pub fn multiply_scratch_len(n: usize, k: usize) -> usize {
-    // Narrower panels divide the widest. Fewer than 16 elements are lost to alignment.
+    // Fewer than 16 elements are lost to alignment.
     n.min(PACKED_COLS).next_multiple_of(WIDEST) * k.min(DEPTH) + 16
 }
 
@@ -153,7 +189,8 @@ pub fn multiply(
 ) {
     let (k, n) = (lhs.k, out.cols());
     assert!(rows.start <= rows.end && rows.end <= lhs.m, "{rows:?} are not rows of {}", lhs.m);
-    assert_whole_panels(&rows, lhs.m);
+    assert_eq!(lhs.panel_rows, row_step(isa), "rows of a panel of this instruction set");
+    assert_whole_panels(isa, &rows, lhs.m);
     assert_eq!(rows.len(), out.rows(), "rows of out");
     if rows.is_empty() || n == 0 {
         return;
@@ -170,23 +207,34 @@ pub fn multiply(
             assert_eq!(bytes, Some(w.bytes.len()), "bytes of the weight rows");
         }
     }
-    let (nr, _) = tile_size(isa);
-    let scratch = aligned(scratch);
+    let (nr, scratch) = (TileSize::of(isa).cols, aligned(scratch));
     for first in (0..n).step_by(PACKED_COLS) {
         let cols = first..n.min(first + PACKED_COLS);
         for depth in blocks(k) {
             let packed = &mut scratch[..cols.len().next_multiple_of(nr) * depth.len()];
             pack::panels(isa, rhs, (depth.clone(), cols.clone()), (packed, nr));
-            for row in rows.clone().step_by(ROW_STEP) {
-                let lhs = &lhs.packed[row / ROW_STEP * k..][depth.clone()];
-                let panels = packed.chunks_exact(nr * depth.len());
-                for (panel, col) in panels.zip(cols.clone().step_by(nr)) {
-                    let height = ROW_STEP.min(rows.end - row);
-                    let (row, width) = (row - rows.start, nr.min(cols.end - col));
-                    let add = depth.start > 0;
-                    tile(isa, lhs, panel, Tile { out, row, height, col, width, add });
-                }
-            }
+            block(isa, (lhs, &rows), packed, (depth, cols.clone()), out);
+        }
+    }
+}
+
+/// All rows times the packed columns of one block of `k`.
+fn block(
+    isa: Isa,
+    (lhs, rows): (Lhs<'_>, &Range<usize>),
+    packed: &[f32],
+    (depth, cols): (Range<usize>, Range<usize>),
+    out: &mut MatrixMut<'_>,
+) {
+    let size = TileSize::of(isa);
+    for row in rows.clone().step_by(size.rows) {
+        let lhs = lhs.panel(row, &depth);
+        let panels = packed.chunks_exact(size.cols * depth.len());
+        for (panel, col) in panels.zip(cols.clone().step_by(size.cols)) {
+            let height = size.rows.min(rows.end - row);
+            let (row, width) = (row - rows.start, size.cols.min(cols.end - col));
+            let add = depth.start > 0;
+            tile(isa, lhs, panel, Tile { out, row, height, col, width, add });
         }
     }
 }
@@ -213,7 +261,7 @@ impl Tile<'_, '_> {
 }
 
 /// A panel of rows times a panel of columns.
-fn tile(isa: Isa, lhs: &[[f32; ROW_STEP]], panel: &[f32], to: Tile<'_, '_>) {
+fn tile(isa: Isa, lhs: &[f32], panel: &[f32], to: Tile<'_, '_>) {
     match isa {
         Isa::Scalar => scalar::tile(lhs, panel, to),
         #[cfg(target_arch = "x86_64")]

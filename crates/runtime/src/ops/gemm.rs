@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use fucina_dtype::DType;
-use fucina_kernels::dense::{self, Lhs, Matrix, ROW_STEP, Rhs};
+use fucina_kernels::dense::{self, Lhs, Matrix, Rhs, row_step};
 use zerocopy::FromBytes;
 
 use super::matmul::{SERIAL_WORK, work};
@@ -96,7 +96,8 @@ pub(super) fn gemm(rt: &Runtime, lhs: &DynTensor, rhs: &DynTensor, out: &mut [f3
     let &[batch, row, col] = lhs.strides() else { unreachable!("rank three by construction") };
     let lhs = (lhs.elems_f32(OP)?, [batch, row, col]);
     let gemm = Gemm { rt, lhs, right: Right::new(rhs, batches)?, n, k };
-    let rows_at_once = (PACKED_ELEMS / k).max(TASK_ROWS) / ROW_STEP * ROW_STEP;
+    let step = row_step(rt.isa());
+    let rows_at_once = (PACKED_ELEMS / k).max(TASK_ROWS) / step * step;
     if m > rows_at_once {
         for (batch, out) in out.chunks_exact_mut(m * n).enumerate() {
             for (out, first) in out.chunks_mut(rows_at_once * n).zip((0..).step_by(rows_at_once)) {
@@ -105,7 +106,7 @@ pub(super) fn gemm(rt: &Runtime, lhs: &DynTensor, rhs: &DynTensor, out: &mut [f3
         }
         return Ok(());
     }
-    let at_once = (rows_at_once / m.next_multiple_of(ROW_STEP)).max(1);
+    let at_once = (rows_at_once / m.next_multiple_of(step)).max(1);
     for (out, first) in out.chunks_mut(at_once * m * n).zip((0..).step_by(at_once)) {
         gemm.part(first..batches.min(first + at_once), 0..m, out)?;
     }
@@ -115,9 +116,9 @@ pub(super) fn gemm(rt: &Runtime, lhs: &DynTensor, rhs: &DynTensor, out: &mut [f3
 impl Gemm<'_> {
     /// The same rows of some batches. `out` has all of them, one after the other.
     fn part(&self, batches: Range<usize>, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
-        let (m, k) = (rows.len(), self.k);
+        let (isa, m, k) = (self.rt.isa(), rows.len(), self.k);
         // A broadcast operand can have more elements than there are addresses: the pool refuses them.
-        let batch_elems = dense::packed_lhs_len(m, k).unwrap_or(usize::MAX);
+        let batch_elems = dense::packed_lhs_len(isa, m, k).unwrap_or(usize::MAX);
         let len_bytes = batch_elems.saturating_mul(batches.len()).saturating_mul(4);
         let mut storage = self.rt.pool().take(len_bytes)?;
         let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, OP))?;
@@ -129,11 +130,11 @@ impl Gemm<'_> {
         let (bands, cols) = tiles(self.rt, (batches.len(), m, self.n), serial);
         self.rt.team().for_each_band(out, self.n, (&bands, cols), |band, mut tile| {
             let (batch, first) = (bands[band].start / m, bands[band].start % m);
-            let lhs = Lhs::new(&packed[batch * batch_elems..][..batch_elems], m, k);
+            let lhs = Lhs::new(isa, &packed[batch * batch_elems..][..batch_elems], m, k);
             let rhs = self.right.columns(batches.start + batch, &tile.cols, k);
             let rows = first..first + tile.rows.len();
             scratch::with(dense::multiply_scratch_len(tile.cols.len(), k), |scratch| {
-                dense::multiply(self.rt.isa(), (lhs, rows), rhs, &mut matrix(&mut tile), scratch);
+                dense::multiply(isa, (lhs, rows), rhs, &mut matrix(&mut tile), scratch);
             });
         });
         Ok(())
@@ -141,10 +142,10 @@ impl Gemm<'_> {
 
     /// Packs the left operand of some batches.
     fn pack(&self, batches: &Range<usize>, rows: &Range<usize>, out: &mut [f32], serial: bool) {
-        let (m, k) = (rows.len(), self.k);
+        let (isa, m, k) = (self.rt.isa(), rows.len(), self.k);
         let (elems, [of_batch, of_row, of_col]) = self.lhs;
         // Panels of all batches are counted through.
-        let (panels, panel_elems) = (m.div_ceil(ROW_STEP), ROW_STEP * k);
+        let (panels, panel_elems) = (m.div_ceil(row_step(isa)), row_step(isa) * k);
         let all = panels * batches.len();
         let panels_a_task = if serial { all } else { all.div_ceil(4 * self.rt.threads()) };
         self.rt.team().for_each_chunk(out, panels_a_task * panel_elems, |task, mut out| {
@@ -155,8 +156,8 @@ impl Gemm<'_> {
                 let (to, rest) = std::mem::take(&mut out).split_at_mut(count * panel_elems);
                 let first = (batches.start + batch) * of_batch + rows.start * of_row;
                 let a = Matrix::new(&elems[first..], of_row, of_col);
-                let here = panel * ROW_STEP..m.min((panel + count) * ROW_STEP);
-                dense::pack_lhs(self.rt.isa(), (a, m, k), here, to);
+                let here = panel * row_step(isa)..m.min((panel + count) * row_step(isa));
+                dense::pack_lhs(isa, (a, m, k), here, to);
                 (out, at) = (rest, at + count);
             }
         });
@@ -176,7 +177,7 @@ fn tiles(
     let across = if across > threads { across.next_multiple_of(threads) } else { across };
     let cols = n.div_ceil(across).next_multiple_of(dense::column_step(rt.isa()));
     let bands = wanted.div_ceil(n.div_ceil(cols)).min(m.div_ceil(TASK_ROWS));
-    let rows = m.div_ceil(bands).next_multiple_of(ROW_STEP);
+    let rows = m.div_ceil(bands).next_multiple_of(row_step(rt.isa()));
     let bands = (0..batches).flat_map(|batch| {
         let (first, end) = (batch * m, batch * m + m);
         (first..end).step_by(rows).map(move |at| at..end.min(at + rows))

@@ -2,107 +2,157 @@
 
 use std::arch::x86_64::{
     __m256, _mm_castsi128_ps, _mm_setzero_ps, _mm256_add_ps, _mm256_castpd_ps, _mm256_castps_pd,
-    _mm256_fmadd_ps, _mm256_permute2f128_ps, _mm256_set_m128, _mm256_set1_ps, _mm256_setzero_ps,
-    _mm256_unpackhi_pd, _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
+    _mm256_castps256_ps128, _mm256_fmadd_ps, _mm256_permute2f128_ps, _mm256_set_m128,
+    _mm256_set1_ps, _mm256_setzero_ps, _mm256_unpackhi_pd, _mm256_unpackhi_ps, _mm256_unpacklo_pd,
+    _mm256_unpacklo_ps,
 };
 
 use super::super::dot::Elem;
 use super::super::dot::avx2::load;
+use super::Tile;
 use super::pack::Source;
-use super::{ROW_STEP, Tile};
-use crate::isa::x86::{load_f32x8, load_u8x16, prefetch, store_f32x8};
+use crate::isa::x86::{load_f32x8, load_u8x16, prefetch, store_f32x2, store_f32x4, store_f32x8};
 
-/// Columns of a panel: a tile of four rows is 12 sums, three registers of columns and one of a row.
-pub(super) const NR: usize = 24;
+/// Rows of a panel: a tile is 12 sums, two registers of columns and one or two of a row.
+pub(super) const ROWS: usize = 6;
+/// Columns of a panel.
+pub(super) const NR: usize = 16;
 /// Columns of a register.
 pub(super) const LANES: usize = 8;
+/// Registers of columns.
+const REGISTERS: usize = NR / LANES;
 
 /// A panel of rows times a panel of [`NR`] columns.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn tile(lhs: &[[f32; ROW_STEP]], panel: &[f32], mut to: Tile<'_, '_>) {
-    for first in (0..to.height).step_by(4) {
-        match to.height - first {
-            1 => tile_of::<1>(lhs, panel, &mut to, first),
-            2 => tile_of::<2>(lhs, panel, &mut to, first),
-            3 => tile_of::<3>(lhs, panel, &mut to, first),
-            _ => tile_of::<4>(lhs, panel, &mut to, first),
-        }
+pub(super) fn tile(lhs: &[f32], panel: &[f32], to: Tile<'_, '_>) {
+    macro_rules! by_height {
+        ($($rows:literal)*) => {
+            match (to.height, to.width.div_ceil(LANES)) {
+                $(
+                    ($rows, 1) => tile_of::<$rows, 1>(lhs, panel, to),
+                    ($rows, _) => tile_of::<$rows, REGISTERS>(lhs, panel, to),
+                )*
+                (rows, _) => unreachable!("{rows} rows are not a panel"),
+            }
+        };
     }
+    by_height!(1 2 3 4 5 6);
 }
 
-/// `ROWS` rows from row `first` of the panel. All in one function, and without references to the
-/// sums, so that nothing keeps them out of registers.
+/// `HEIGHT` rows times `COLS` registers of columns. All in one function, and without references to
+/// the sums, so that nothing keeps them out of registers.
 #[expect(clippy::needless_range_loop, reason = "an iterator over sums is a reference to them")]
 #[target_feature(enable = "avx2,fma")]
-fn tile_of<const ROWS: usize>(
-    lhs: &[[f32; ROW_STEP]],
+fn tile_of<const HEIGHT: usize, const COLS: usize>(
+    lhs: &[f32],
     panel: &[f32],
-    to: &mut Tile<'_, '_>,
-    first: usize,
+    mut to: Tile<'_, '_>,
 ) {
-    for r in 0..ROWS {
-        prefetch(to.row(first + r));
+    for r in 0..HEIGHT {
+        prefetch(to.row(r));
     }
-    let first = first.min(ROW_STEP - ROWS);
-    let mut sums = [[_mm256_setzero_ps(); 3]; ROWS];
-    for (x, w) in lhs.iter().zip(panel.as_chunks::<NR>().0) {
+    let mut sums = [[_mm256_setzero_ps(); COLS]; HEIGHT];
+    for (x, w) in lhs.as_chunks::<ROWS>().0.iter().zip(panel.as_chunks::<NR>().0) {
         let (w, _) = w.as_chunks::<LANES>();
-        let w = [load_f32x8(&w[0]), load_f32x8(&w[1]), load_f32x8(&w[2])];
-        for r in 0..ROWS {
-            let x = _mm256_set1_ps(x[first + r]);
-            for c in 0..3 {
-                sums[r][c] = _mm256_fmadd_ps(w[c], x, sums[r][c]);
+        let mut columns = [_mm256_setzero_ps(); COLS];
+        for c in 0..COLS {
+            columns[c] = load_f32x8(&w[c]);
+        }
+        for r in 0..HEIGHT {
+            let x = _mm256_set1_ps(x[r]);
+            for c in 0..COLS {
+                sums[r][c] = _mm256_fmadd_ps(columns[c], x, sums[r][c]);
             }
         }
     }
     let add = to.add;
-    for r in 0..ROWS {
-        let row = to.row(first + r);
-        let mut values = [[0.0; LANES]; 3];
-        if row.len() < NR {
+    if to.width < COLS * LANES {
+        for r in 0..HEIGHT {
+            let mut values = [[0.0; LANES]; REGISTERS];
+            let row = to.row(r);
             if add {
                 values.as_flattened_mut()[..row.len()].copy_from_slice(row);
             }
-            for c in 0..3 {
+            for c in 0..COLS {
                 let sum = _mm256_add_ps(load_f32x8(&values[c]), sums[r][c]);
                 store_f32x8(&mut values[c], sum);
             }
             row.copy_from_slice(&values.as_flattened()[..row.len()]);
-            continue;
         }
-        let (to, _) = row.as_chunks_mut();
-        for c in 0..3 {
+        return;
+    }
+    for r in 0..HEIGHT {
+        let (to, _) = to.row(r).as_chunks_mut();
+        for c in 0..COLS {
             let before = if add { load_f32x8(&to[c]) } else { _mm256_setzero_ps() };
             store_f32x8(&mut to[c], _mm256_add_ps(before, sums[r][c]));
         }
     }
 }
 
-/// `out[j * width + i] = source[i, j]`, decoded. Rows that are missing to `width` are zero.
+/// `out[j][i] = source[i, j]`, decoded, for all columns. Rows that are missing to `W`, which is even,
+/// are zero.
 #[target_feature(enable = "avx2,f16c,fma")]
-pub(super) fn transpose<E: Elem>(source: Source<'_>, out: &mut [f32], width: usize) {
-    for i in (0..width).step_by(LANES) {
-        for j in (0..source.cols / LANES * LANES).step_by(LANES) {
-            let mut halves = [[_mm256_setzero_ps(); 4]; 2];
-            let [low_half, high_half] = &mut halves;
-            for (at, (first, second)) in low_half.iter_mut().zip(high_half).enumerate() {
-                let low = source.part::<E>(i + at, j, LANES);
-                let high = source.part::<E>(i + at + 4, j, LANES);
-                [*first, *second] = load_halves::<E>(low, high);
-            }
-            for (half, first) in halves.into_iter().zip([j, j + 4]) {
-                for (at, values) in (first..).zip(fours(half)) {
-                    if let Some(to) = out[at * width + i..].first_chunk_mut() {
-                        store_f32x8(to, values);
-                    }
-                }
-            }
+pub(super) fn transpose<E: Elem, const W: usize>(source: Source<'_>, out: &mut [[f32; W]]) {
+    for i in (0..W).step_by(LANES) {
+        if source.rows >= i + LANES {
+            transpose_rows::<E, W, true>(source, i, out);
+        } else {
+            transpose_rows::<E, W, false>(source, i, out);
         }
-        for j in source.cols / LANES * LANES..source.cols {
-            for (at, to) in out[j * width + i..][..LANES].iter_mut().enumerate() {
-                *to = source.part::<E>(i + at, j, 1).map_or(0.0, E::decode);
-            }
+    }
+}
+
+/// The rows from `i`, a register of them. `ALL`: none of them is missing.
+#[target_feature(enable = "avx2,f16c,fma")]
+#[inline]
+fn transpose_rows<E: Elem, const W: usize, const ALL: bool>(
+    source: Source<'_>,
+    i: usize,
+    out: &mut [[f32; W]],
+) {
+    let rows: [&[u8]; LANES] = std::array::from_fn(|at| {
+        let row = source.part::<E>(i + at, 0, source.cols);
+        if ALL { row.expect("no row is missing") } else { row.unwrap_or_default() }
+    });
+    let (squares, rest) = out.as_chunks_mut::<LANES>();
+    for (at, out) in squares.iter_mut().enumerate() {
+        let bytes = at * LANES * E::BYTES..(at + 1) * LANES * E::BYTES;
+        let part = |row: usize| {
+            if ALL { Some(&rows[row][bytes.clone()]) } else { rows[row].get(bytes.clone()) }
+        };
+        let [a, e] = load_halves::<E>(part(0), part(4));
+        let [b, f] = load_halves::<E>(part(1), part(5));
+        let [c, g] = load_halves::<E>(part(2), part(6));
+        let [d, h] = load_halves::<E>(part(3), part(7));
+        let (low, high) = (fours([a, b, c, d]), fours([e, f, g, h]));
+        for l in 0..4 {
+            store_even(&mut out[l][i..], low[l]);
+            store_even(&mut out[l + 4][i..], high[l]);
         }
+    }
+    let done = squares.len() * LANES;
+    for (j, out) in (done..).zip(rest) {
+        for (row, to) in rows.iter().zip(&mut out[i..]) {
+            *to = row.get(j * E::BYTES..(j + 1) * E::BYTES).map_or(0.0, E::decode);
+        }
+    }
+}
+
+/// Stores the first eight elements, or as many as there are, an even number.
+#[target_feature(enable = "avx")]
+#[inline]
+fn store_even(to: &mut [f32], mut values: __m256) {
+    if let Some(to) = to.first_chunk_mut() {
+        return store_f32x8(to, values);
+    }
+    let (fours, rest) = to.as_chunks_mut::<4>();
+    if let Some(to) = fours.first_mut() {
+        store_f32x4(to, _mm256_castps256_ps128(values));
+        values = _mm256_permute2f128_ps::<0x81>(values, values);
+    }
+    if let Some(to) = rest.first_chunk_mut() {
+        store_f32x2(to, _mm256_castps256_ps128(values));
     }
 }
 

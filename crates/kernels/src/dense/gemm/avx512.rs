@@ -2,24 +2,28 @@
 
 use std::arch::x86_64::{_mm512_add_ps, _mm512_fmadd_ps, _mm512_set1_ps, _mm512_setzero_ps};
 
-use super::{ROW_STEP, Tile};
+use super::Tile;
 use crate::isa::x86::{load_f32x16, load_part_f32x16, prefetch, store_f32x16, store_part_f32x16};
 
-/// Columns of a panel: a tile of eight rows is 24 sums, three registers of columns and one of a row.
+/// Rows of a panel: a tile is 24 sums, three registers of columns and one of a row.
+pub(super) const ROWS: usize = 8;
+/// Columns of a panel.
 pub(super) const NR: usize = 48;
 /// Columns of a register.
 pub(super) const LANES: usize = 16;
+/// Registers of columns.
+const REGISTERS: usize = NR / LANES;
 
 /// A panel of rows times a panel of [`NR`] columns.
 #[target_feature(enable = "avx512f")]
-pub(super) fn tile(lhs: &[[f32; ROW_STEP]], panel: &[f32], to: Tile<'_, '_>) {
+pub(super) fn tile(lhs: &[f32], panel: &[f32], to: Tile<'_, '_>) {
     macro_rules! by_height {
         ($($rows:literal)*) => {
             match (to.height, to.width.div_ceil(LANES)) {
                 $(
                     ($rows, 1) => tile_of::<$rows, 1>(lhs, panel, to),
                     ($rows, 2) => tile_of::<$rows, 2>(lhs, panel, to),
-                    ($rows, _) => tile_of::<$rows, 3>(lhs, panel, to),
+                    ($rows, _) => tile_of::<$rows, REGISTERS>(lhs, panel, to),
                 )*
                 (rows, _) => unreachable!("{rows} rows are not a panel"),
             }
@@ -28,26 +32,26 @@ pub(super) fn tile(lhs: &[[f32; ROW_STEP]], panel: &[f32], to: Tile<'_, '_>) {
     by_height!(1 2 3 4 5 6 7 8);
 }
 
-/// `ROWS` rows times `COLS` registers of columns. All in one function, and without references to
+/// `HEIGHT` rows times `COLS` registers of columns. All in one function, and without references to
 /// the sums, so that nothing keeps them out of registers.
 #[expect(clippy::needless_range_loop, reason = "an iterator over sums is a reference to them")]
 #[target_feature(enable = "avx512f")]
-fn tile_of<const ROWS: usize, const COLS: usize>(
-    lhs: &[[f32; ROW_STEP]],
+fn tile_of<const HEIGHT: usize, const COLS: usize>(
+    lhs: &[f32],
     panel: &[f32],
     mut to: Tile<'_, '_>,
 ) {
-    for r in 0..ROWS {
+    for r in 0..HEIGHT {
         prefetch(to.row(r));
     }
-    let mut sums = [[_mm512_setzero_ps(); COLS]; ROWS];
-    for (x, w) in lhs.iter().zip(panel.as_chunks::<NR>().0) {
+    let mut sums = [[_mm512_setzero_ps(); COLS]; HEIGHT];
+    for (x, w) in lhs.as_chunks::<ROWS>().0.iter().zip(panel.as_chunks::<NR>().0) {
         let (w, _) = w.as_chunks::<LANES>();
         let mut columns = [_mm512_setzero_ps(); COLS];
         for c in 0..COLS {
             columns[c] = load_f32x16(&w[c]);
         }
-        for r in 0..ROWS {
+        for r in 0..HEIGHT {
             let x = _mm512_set1_ps(x[r]);
             for c in 0..COLS {
                 sums[r][c] = _mm512_fmadd_ps(columns[c], x, sums[r][c]);
@@ -56,7 +60,7 @@ fn tile_of<const ROWS: usize, const COLS: usize>(
     }
     let add = to.add;
     if to.width < COLS * LANES {
-        for r in 0..ROWS {
+        for r in 0..HEIGHT {
             for c in 0..COLS {
                 let row = to.row(r);
                 let end = row.len().min((c + 1) * LANES);
@@ -67,7 +71,7 @@ fn tile_of<const ROWS: usize, const COLS: usize>(
         }
         return;
     }
-    for r in 0..ROWS {
+    for r in 0..HEIGHT {
         let (to, _) = to.row(r).as_chunks_mut();
         for c in 0..COLS {
             let before = if add { load_f32x16(&to[c]) } else { _mm512_setzero_ps() };

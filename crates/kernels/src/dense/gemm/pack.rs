@@ -50,7 +50,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Packs `depth` and `cols` of an operand `[k, n]` into panels of `width` columns, a multiple of 8.
+/// Packs `depth` and `cols` of an operand `[k, n]` into panels of `width` columns.
 /// Missing columns are zero.
 pub(super) fn panels(
     isa: Isa,
@@ -89,6 +89,22 @@ pub(super) fn panels(
     }
 }
 
+/// Expands to a match over the widths of all panels.
+macro_rules! of_width {
+    ($width:expr, $W:ident => $body:expr) => {
+        of_width!($width, $W => $body, 4 6 8 16 48)
+    };
+    ($width:expr, $W:ident => $body:expr, $($of:literal)*) => {
+        match $width {
+            $($of => {
+                const $W: usize = $of;
+                $body
+            })*
+            width => unreachable!("no panel has {width} columns"),
+        }
+    };
+}
+
 /// Panels from rows of columns, at a stride.
 fn copy(
     isa: Isa,
@@ -96,36 +112,34 @@ fn copy(
     size: (usize, usize),
     (out, width): (&mut [f32], usize),
 ) {
-    macro_rules! of_width {
-        ($($width:literal)*) => {
-            match width {
-                $($width => recompile!(isa => scalar::copy::<$width>, (
-                    data: &[f32],
-                    stride: usize,
-                    size: (usize, usize),
-                    out: &mut [f32],
-                )),)*
-                _ => unreachable!("no panel has {width} columns"),
-            }
-        };
-    }
-    of_width!(8 24 48);
+    of_width!(width, W => recompile!(isa => scalar::copy::<W>, (
+        data: &[f32],
+        stride: usize,
+        size: (usize, usize),
+        out: &mut [f32],
+    )));
 }
 
 /// Panels from rows, which become their columns.
 fn from_rows<E: Elem>(isa: Isa, source: Source<'_>, (out, width): (&mut [f32], usize)) {
-    let firsts = (0..source.rows).step_by(width);
-    for (panel, first) in out.chunks_exact_mut(width * source.cols).zip(firsts) {
-        let rows = source.skip(first, width);
-        match isa {
-            Isa::Scalar => scalar::transpose::<E>(rows, panel, width),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: both tokens prove that this CPU has AVX2, FMA and F16C.
-            Isa::Avx2(_) | Isa::Avx512Vnni(_) => unsafe {
-                super::avx2::transpose::<E>(rows, panel, width);
-            },
-            #[cfg(target_arch = "aarch64")]
-            Isa::Neon(_) => scalar::transpose::<E>(rows, panel, width),
+    of_width!(width, W => {
+        let firsts = (0..source.rows).step_by(W);
+        let panels = out.as_chunks_mut::<W>().0.chunks_exact_mut(source.cols);
+        for (panel, first) in panels.zip(firsts) {
+            transpose::<E, W>(isa, source.skip(first, W), panel);
         }
+    });
+}
+
+fn transpose<E: Elem, const W: usize>(isa: Isa, rows: Source<'_>, panel: &mut [[f32; W]]) {
+    match isa {
+        Isa::Scalar => scalar::transpose::<E, W>(rows, panel),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: both tokens prove that this CPU has AVX2, FMA and F16C.
+        Isa::Avx2(_) | Isa::Avx512Vnni(_) => unsafe {
+            super::avx2::transpose::<E, W>(rows, panel);
+        },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) => scalar::transpose::<E, W>(rows, panel),
     }
 }

@@ -1,37 +1,37 @@
 #![deny(unsafe_code)]
 
 use super::super::dot::Elem;
+use super::Tile;
 use super::pack::Source;
-use super::{ROW_STEP, Tile};
 
-/// Columns of a panel: one register tile is four rows of them.
+/// Rows of a panel, and of a tile.
+pub(super) const ROWS: usize = 4;
+/// Columns of a panel.
 pub(super) const NR: usize = 8;
 /// Columns of a register.
 pub(super) const LANES: usize = 8;
 
 /// A panel of rows times a panel of [`NR`] columns.
-pub(super) fn tile(lhs: &[[f32; ROW_STEP]], panel: &[f32], mut to: Tile<'_, '_>) {
-    for first in (0..to.height).step_by(4) {
-        let mut sums = [[0.0; NR]; 4];
-        for (x, w) in lhs.iter().zip(panel.as_chunks::<NR>().0) {
-            for r in 0..4 {
-                for c in 0..NR {
-                    sums[r][c] += x[first + r] * w[c];
-                }
+pub(super) fn tile(lhs: &[f32], panel: &[f32], mut to: Tile<'_, '_>) {
+    let mut sums = [[0.0; NR]; ROWS];
+    for (x, w) in lhs.as_chunks::<ROWS>().0.iter().zip(panel.as_chunks::<NR>().0) {
+        for r in 0..ROWS {
+            for c in 0..NR {
+                sums[r][c] += x[r] * w[c];
             }
         }
-        let (add, rows) = (to.add, first..to.height.min(first + 4));
-        for (row, sums) in rows.zip(&sums) {
-            for (to, sum) in to.row(row).iter_mut().zip(sums) {
-                *to = if add { *to + sum } else { *sum };
-            }
+    }
+    let add = to.add;
+    for (row, sums) in (0..to.height).zip(&sums) {
+        for (to, sum) in to.row(row).iter_mut().zip(sums) {
+            *to = if add { *to + sum } else { *sum };
         }
     }
 }
 
-/// `out[j * width + i] = source[i, j]`, decoded. Rows that are missing to `width` are zero.
-pub(super) fn transpose<E: Elem>(source: Source<'_>, out: &mut [f32], width: usize) {
-    for (j, out) in out.chunks_exact_mut(width).enumerate() {
+/// `out[j][i] = source[i, j]`, decoded, for all columns. Rows that are missing to `W` are zero.
+pub(super) fn transpose<E: Elem, const W: usize>(source: Source<'_>, out: &mut [[f32; W]]) {
+    for (j, out) in out.iter_mut().enumerate() {
         for (i, to) in out.iter_mut().enumerate() {
             *to = source.part::<E>(i, j, 1).map_or(0.0, E::decode);
         }

@@ -31,14 +31,15 @@ fn product(
     b: &dyn Fn(Range<usize>) -> Rhs<'static>,
     (rows, cols): (usize, usize),
 ) -> Vec<f32> {
-    let mut packed = vec![f32::NAN; packed_lhs_len(m, k).unwrap()];
-    let cut = m / 3 / ROW_STEP * ROW_STEP;
+    let mut packed = vec![f32::NAN; packed_lhs_len(isa, m, k).unwrap()];
+    let cut = m / 3 / row_step(isa) * row_step(isa);
     let (low, high) = packed.split_at_mut(cut * k);
     pack_lhs(isa, (a, m, k), 0..cut, low);
     pack_lhs(isa, (a, m, k), cut..m, high);
-    let lhs = Lhs::new(&packed, m, k);
+    let lhs = Lhs::new(isa, &packed, m, k);
     let mut out = vec![f32::NAN; m * n];
-    for row in (0..m).step_by(rows) {
+    for row in (0..m).step_by(rows.next_multiple_of(row_step(isa))) {
+        let rows = rows.next_multiple_of(row_step(isa));
         for col in (0..n).step_by(cols) {
             let (rows, cols) = (row..m.min(row + rows), col..n.min(col + cols));
             let mut scratch = vec![f32::NAN; multiply_scratch_len(cols.len(), k)];
@@ -238,7 +239,7 @@ fn an_empty_depth_gives_zeros() {
         let out = product(isa, (2, 0, 3), Matrix::new(&[], 0, 1), &none, (2, 3));
         assert_eq!(out.map_bits(), [0; 6]);
         let mut nothing = MatrixMut::new(&mut [], 0, 3);
-        multiply(isa, (Lhs::new(&[], 0, 5), 0..0), none(0..0), &mut nothing, &mut []);
+        multiply(isa, (Lhs::new(isa, &[], 0, 5), 0..0), none(0..0), &mut nothing, &mut []);
     }
 }
 
@@ -266,17 +267,17 @@ fn the_stride_of_a_dimension_of_one_does_not_matter() {
 #[should_panic(expected = "a: [3, 1] is not inside 8 elements")]
 fn strides_that_wrap_are_refused() {
     let a = Matrix::new(&[0.0; 8], usize::MAX / 2 + 1, 1);
-    pack_lhs(Isa::Scalar, (a, 3, 1), 0..3, &mut [0.0; 8]);
+    pack_lhs(Isa::Scalar, (a, 3, 1), 0..3, &mut [0.0; 4]);
 }
 
 #[test]
 #[should_panic(expected = "b: [4, 3] is not inside 11 elements")]
 fn a_matrix_outside_its_data_is_refused() {
-    let packed = vec![0.0; 8 * 4];
+    let packed = vec![0.0; row_step(Isa::Scalar) * 4];
     let (mut out, mut scratch) = ([0.0; 6], vec![0.0; multiply_scratch_len(3, 4)]);
     let b = Rhs::Matrix(Matrix::new(&[0.0; 11], 3, 1));
     let mut out = MatrixMut::new(&mut out, 2, 3);
-    multiply(Isa::Scalar, (Lhs::new(&packed, 2, 4), 0..2), b, &mut out, &mut scratch);
+    multiply(Isa::Scalar, (Lhs::new(Isa::Scalar, &packed, 2, 4), 0..2), b, &mut out, &mut scratch);
 }
 
 #[test]
@@ -295,4 +296,15 @@ fn blocks_cover_any_depth_once_in_order() {
 #[should_panic(expected = "3..8 of 8 are not whole panels")]
 fn half_a_panel_is_refused() {
     pack_lhs(Isa::Scalar, (Matrix::new(&[0.0; 8], 1, 1), 8, 1), 3..8, &mut [0.0; 8]);
+}
+
+#[test]
+fn every_tile_fits_the_memory_of_any() {
+    for isa in Isa::available() {
+        let TileSize { rows, cols, lanes } = TileSize::of(isa);
+        assert!(rows <= MOST_ROWS && WIDEST.is_multiple_of(cols), "{}", isa.name());
+        assert!(cols.is_multiple_of(lanes), "{}", isa.name());
+        // Pairs of a transposed square are stored together.
+        assert!(rows.is_multiple_of(2), "{}", isa.name());
+    }
 }
