@@ -152,9 +152,10 @@ fn packed(isa: Isa, layout: &PackLayout, raw: &[u8], x: &[f32], effort: &Effort)
 /// Rows in the form of a plan, and what must be behind them.
 fn activations(plan: Plan, x: &[f32], k: usize) -> Vec<u32> {
     let len = activation_len(k);
-    let mut words = vec![0; (x.len() / k + plan.rows_behind()) * len];
-    for (x, out) in x.chunks_exact(k).zip(words.chunks_exact_mut(len)) {
-        plan.write_row(x, out);
+    let (rows, together) = (x.len() / k, plan.rows_together());
+    let mut words = vec![0; (plan.room(rows) + plan.rows_behind()) * len];
+    for (x, out) in x.chunks(together * k).zip(words.chunks_mut(together * len)) {
+        plan.write((x, k), 0, out);
     }
     words
 }

@@ -4,6 +4,8 @@
 //! conversion to f32 is exact as well. For each group a kernel adds
 //! `(d * sub_scale) * scale(x) * sum` and, with minimums, `-(m * sub_min) * scale(x) * sum(x)`.
 
+#[cfg(target_arch = "x86_64")]
+use super::arrange;
 use super::format::{Packed, with_format};
 use super::quantize::{XBlock, activation_len};
 use super::{PANEL_COLS, PackLayout};
@@ -66,20 +68,34 @@ pub fn matmul_panels(
     let elems = count.checked_mul(rows).and_then(|rows| rows.checked_mul(PANEL_COLS));
     assert_eq!(Some(out.len()), elems, "elements of out");
     assert!(scratch.len() >= scratch_words(layout.k()), "words of scratch");
-    let mut out = Out { blocks: out.as_chunks_mut().0, rows, panel_bytes };
-    let (x, scratch) = (x.as_chunks().0, scratch.as_chunks_mut().0);
+    let x = Records { blocks: x.as_chunks().0, rows, in_tiles: false };
+    multiply(isa, layout, panels, x, out, scratch);
+}
+
+/// As [`matmul_panels`], with sizes that are checked. None is zero.
+fn multiply(
+    isa: Isa,
+    layout: &PackLayout,
+    panels: &[u8],
+    x: Records<'_>,
+    out: &mut [f32],
+    scratch: &mut [u32],
+) {
+    let panel_bytes = layout.panel_bytes();
+    let mut out = Out { blocks: out.as_chunks_mut().0, rows: x.rows, panel_bytes };
+    let scratch = scratch.as_chunks_mut().0;
     with_format!(layout.dtype(), F => dispatch::<F>(isa, panels, x, &mut out, scratch), _ => ());
 }
 
 fn dispatch<F: Packed>(
     isa: Isa,
     panels: &[u8],
-    x: &[XBlock],
+    x: Records<'_>,
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) {
     match isa {
-        Isa::Scalar => out.each(panels, |panel, out| scalar::matmul::<F>(panel, x, out)),
+        Isa::Scalar => out.each(panels, |panel, out| scalar::matmul::<F>(panel, x.blocks, out)),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
         Isa::Avx2(token) if token.vnni().is_none() => unsafe {
@@ -94,13 +110,13 @@ fn dispatch<F: Packed>(
         #[cfg(target_arch = "aarch64")]
         Isa::Neon(token) => match token.dotprod() {
             // SAFETY: the token proves that this CPU has NEON.
-            None => unsafe { neon::matmul::<F>(panels, x, out) },
+            None => unsafe { neon::matmul::<F>(panels, x.blocks, out) },
             Some(token) if token.i8mm().is_none() => {
                 // SAFETY: the token proves that this CPU has NEON and dotprod.
-                unsafe { neon_dotprod::matmul::<F>(panels, x, out) }
+                unsafe { neon_dotprod::matmul::<F>(panels, x.blocks, out) }
             }
             // SAFETY: the token proves that this CPU has NEON, dotprod and i8mm.
-            Some(_) => unsafe { neon_i8mm::matmul::<F>(panels, x, out, scratch) },
+            Some(_) => unsafe { neon_i8mm::matmul::<F>(panels, x.blocks, out, scratch) },
         },
     }
 }
@@ -133,26 +149,44 @@ const fn part<F: Packed>(half: usize) -> usize {
     if F::GROUP == 32 { 0 } else { 1 + half }
 }
 
-/// Blocks of the same `k` of `N` rows from `first` on, side by side: a kernel follows one stream
-/// with one pointer. The last of `rows` stands in for rows that are missing.
-#[cfg(target_arch = "x86_64")]
-#[expect(clippy::inline_always, reason = "copies with the registers of the caller")]
-#[inline(always)]
-fn interleave<'a, const N: usize>(
-    x: &'a [XBlock],
-    first: usize,
+/// Rows of activations, at least one: record after record, or in tiles as [`super::arrange`] says.
+#[derive(Clone, Copy)]
+struct Records<'a> {
+    blocks: &'a [XBlock],
     rows: usize,
-    scratch: &'a mut [XBlock],
-) -> &'a [[XBlock; N]] {
-    let len = x.len() / rows;
-    if N == 1 {
-        return x[first * len..][..len].as_chunks().0;
+    /// In tiles a last one may have more rows than there are.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "others read records"))]
+    in_tiles: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<'a> Records<'a> {
+    /// Blocks of the same `k` of `N` rows from `first` on, side by side: a kernel follows one
+    /// stream with one pointer. The last row stands in for rows that are missing. `N` is the
+    /// [`arrange::tile_width`] of the rows that are left.
+    #[expect(clippy::inline_always, reason = "copies with the registers of the caller")]
+    #[inline(always)]
+    fn interleaved<const N: usize>(
+        self,
+        first: usize,
+        scratch: &'a mut [XBlock],
+    ) -> &'a [[XBlock; N]] {
+        let x = self.blocks;
+        if self.in_tiles {
+            // All tiles before this one are whole.
+            let len = x.len() / arrange::padded_rows(self.rows);
+            return x[first * len..][..N * len].as_chunks().0;
+        }
+        let len = x.len() / self.rows;
+        if N == 1 {
+            return x[first * len..][..len].as_chunks().0;
+        }
+        let rows: [&[XBlock]; N] =
+            std::array::from_fn(|r| &x[(first + r).min(self.rows - 1) * len..][..len]);
+        let tile = scratch[..N * len].as_chunks_mut().0;
+        for (b, blocks) in tile.iter_mut().enumerate() {
+            blocks.iter_mut().zip(&rows).for_each(|(block, row)| *block = row[b]);
+        }
+        tile
     }
-    let rows: [&[XBlock]; N] =
-        std::array::from_fn(|r| &x[(first + r).min(rows - 1) * len..][..len]);
-    let tile = scratch[..N * len].as_chunks_mut().0;
-    for (b, blocks) in tile.iter_mut().enumerate() {
-        blocks.iter_mut().zip(&rows).for_each(|(block, row)| *block = row[b]);
-    }
-    tile
 }

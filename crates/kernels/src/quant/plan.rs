@@ -6,6 +6,7 @@
 
 use fucina_dtype::DType;
 
+use super::arrange::{padded_rows, quantize_steps};
 use super::quantize::quantize_row;
 use super::{PackLayout, TILE_ROWS, activation_len};
 use crate::isa::Isa;
@@ -46,19 +47,37 @@ pub struct Plan {
     isa: Isa,
     kernel: Kernel,
     group: usize,
+    /// Records of rows lie side by side.
+    in_tiles: bool,
 }
 
 impl Plan {
     /// The fastest kernel for `rows` rows of activations. The number of rows also decides the form
-    /// of the activations, [`Plan::write_row`].
+    /// of the activations, [`Plan::write`].
     pub fn new(isa: Isa, layout: &PackLayout, rows: usize) -> Self {
-        let plan = Self { isa, kernel: Kernel::Vector, group: layout.group() };
-        Self { kernel: plan.fastest(rows), ..plan }
+        let plan = Self { isa, kernel: Kernel::Vector, group: layout.group(), in_tiles: false };
+        plan.arranged(plan.fastest(rows))
     }
 
     /// The same with another kernel, for benchmarks and tests. `None` if the CPU does not have it.
     pub fn with_kernel(self, kernel: Kernel) -> Option<Self> {
-        (kernel == Kernel::Vector || has_tiles(self.isa)).then_some(Self { kernel, ..self })
+        (kernel == Kernel::Vector || has_tiles(self.isa)).then(|| self.arranged(kernel))
+    }
+
+    /// With the order of records that the kernel reads fastest.
+    fn arranged(self, kernel: Kernel) -> Self {
+        let in_tiles = match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(_) | Isa::Avx512Vnni(_) => kernel == Kernel::Vector,
+            _ => false,
+        };
+        Self { kernel, in_tiles, ..self }
+    }
+
+    /// The same with record after record, so that rows can be picked out.
+    #[must_use]
+    pub fn by_rows(self) -> Self {
+        Self { in_tiles: false, ..self }
     }
 
     /// The fastest kernel for `rows` rows of activations that already have the form of this plan.
@@ -104,17 +123,40 @@ impl Plan {
         }
     }
 
-    /// Writes a row of activations in the form that the kernel reads, [`activation_len`] words in
-    /// either form.
+    /// Rows that are written together: rows from a multiple of this on, that many or those that are
+    /// left. Each takes [`activation_len`] words, but for [`room`](Self::room) at the end.
+    pub const fn rows_together(&self) -> usize {
+        if self.in_tiles { TILE_ROWS } else { 1 }
+    }
+
+    /// Rows that the activations of a product have room for: `rows` and what fills the last tile.
+    pub const fn room(&self, rows: usize) -> usize {
+        if self.in_tiles { padded_rows(rows) } else { rows }
+    }
+
+    /// Writes activations in the form that the kernel reads: [`rows_together`](Self::rows_together)
+    /// rows of `k` elements, or fewer at the end. `out` is their [`room`](Self::room).
+    ///
+    /// If rows are written together, `out` may also be a part of that: the words of whole steps
+    /// from `first` on, a step being 16 words for each row of the room.
     ///
     /// # Panics
     ///
-    /// Panics if `out` does not have [`activation_len`] words.
-    pub fn write_row(&self, x: &[f32], out: &mut [u32]) {
+    /// Panics if there are no rows or too many, or if `out` does not have the size that they need.
+    pub fn write(&self, (x, k): (&[f32], usize), first: usize, out: &mut [u32]) {
+        if self.in_tiles {
+            return quantize_steps(self.isa, (x, k), first, out);
+        }
+        assert!(x.len() == k && first == 0, "one row is written at a time");
         match self.kernel {
             Kernel::Vector | Kernel::Int8Tiles => quantize_row(self.isa, x, out),
             Kernel::Bf16Tiles => super::bf16::round_row(self.isa, x, out),
         }
+    }
+
+    /// Whether the records of rows lie side by side.
+    pub(super) const fn in_tiles(&self) -> bool {
+        self.in_tiles
     }
 
     /// Rows that must be in memory behind the rows of a call, whatever they hold: a tile is read

@@ -81,9 +81,15 @@ pub const fn activation_len(k: usize) -> usize {
 /// Panics if `out` does not have [`activation_len`] words.
 pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u32]) {
     assert_eq!(out.len(), activation_len(x.len()), "words of a quantized row");
-    let (blocks, _) = out.as_chunks_mut::<WORDS>();
+    quantize_blocks(isa, x, out.as_chunks_mut().0, 1);
+}
+
+/// Quantizes a part of a row that begins with a block, into blocks 0, `step`, twice `step` and so
+/// on. Blocks among these that nothing is left for are zero.
+pub(super) fn quantize_blocks(isa: Isa, x: &[f32], out: &mut [XBlock], step: usize) {
     let (whole, rest) = x.as_chunks::<BLOCK>();
-    let (blocks, padding) = blocks.split_at_mut(whole.len());
+    let (blocks, padding) = out.split_at_mut((whole.len() * step).min(out.len()));
+    let blocks = blocks.iter_mut().step_by(step);
     match isa {
         Isa::Scalar => scalar::quantize(whole, blocks),
         #[cfg(target_arch = "x86_64")]
@@ -93,12 +99,13 @@ pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u32]) {
         // SAFETY: the token proves that this CPU has NEON.
         Isa::Neon(_) => unsafe { neon::quantize(whole, blocks) },
     }
-    padding.as_flattened_mut().fill(0);
-    if let (Some(last), false) = (padding.first_mut(), rest.is_empty()) {
+    let mut padding = padding.iter_mut().step_by(step);
+    if !rest.is_empty() {
         let mut padded = [0.0; BLOCK];
         padded[..rest.len()].copy_from_slice(rest);
-        scalar::quantize(&[padded], std::slice::from_mut(last));
+        scalar::quantize(&[padded], padding.by_ref().take(1));
     }
+    padding.for_each(|block| block.fill(0));
 }
 
 /// How a block with this largest magnitude is quantized: `(scale, factor to multiply by)`.

@@ -11,6 +11,7 @@ use crate::isa::Isa;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
+mod arrange;
 mod edges;
 mod layout;
 mod plan;
@@ -107,10 +108,13 @@ fn quantize(isa: Isa, x: &[f32], k: usize) -> Vec<u32> {
 
 /// All panels; returns `[m, n]` without the padding.
 fn matmul(isa: Isa, w: &Weight, x: &[u32], m: usize) -> Vec<f32> {
-    let n = w.layout.n();
-    let tiles = run(isa, &w.layout, &w.packed, x, m);
+    columns(&run(isa, &w.layout, &w.packed, x, m), m, w.layout.n())
+}
+
+/// `[m, n]` out of `[panels, m, 16]`.
+fn columns(panels: &[f32], m: usize, n: usize) -> Vec<f32> {
     let mut out = vec![f32::NAN; m * n];
-    for (p, tile) in tiles.chunks_exact((m * PANEL_COLS).max(1)).enumerate() {
+    for (p, tile) in panels.chunks_exact((m * PANEL_COLS).max(1)).enumerate() {
         for (out, tile) in out.chunks_exact_mut(n).zip(tile.chunks_exact(PANEL_COLS)) {
             let columns = PANEL_COLS.min(n - p * PANEL_COLS);
             out[p * PANEL_COLS..][..columns].copy_from_slice(&tile[..columns]);

@@ -261,7 +261,7 @@ impl Product<'_> {
         }
         let (layout, len) = (packed.layout(), activation_len(k));
         // One form for all experts, as they share rows: that for the usual number of rows.
-        let plan = Plan::new(self.rt.isa(), layout, rows / self.bands(rows).len().max(1));
+        let plan = Plan::new(self.rt.isa(), layout, rows / self.bands(rows).len().max(1)).by_rows();
         let activations = Activations::new(self.rt, plan, self.x, k)?;
         let sorted = self.sorted(activations.words()?, len, (rows, plan.rows_behind()))?;
         let x = match &sorted {

@@ -212,12 +212,12 @@ fn packed_rows(
     let plan = Plan::new(rt.isa(), layout, m);
     let activations = Activations::new(rt, plan, x, k)?;
     let (words, len) = (activations.words()?, activation_len(k));
+    let rows = rows_a_task(plan, m, k);
     let group = if work([m, n, k]) < SERIAL_WORK {
         layout.panels()
     } else {
-        panels_a_task(plan, layout, 8 * rt.threads())
+        panels_a_task(plan, layout, (8 * rt.threads()).div_ceil(m.div_ceil(rows)))
     };
-    let rows = rows_a_task(plan, m, k);
     rt.team().for_each_tile(out, n, (rows, group * PANEL_COLS), |mut tile| {
         let plan = plan.with_rows(tile.rows.len());
         multiply_tile(plan, (layout, panels), &words[tile.rows.start * len..], &mut tile);

@@ -15,6 +15,9 @@ use crate::runtime::Runtime;
 use crate::scratch;
 use crate::threads::TileMut;
 
+/// Words of a row in a step of activations.
+const STEP_WORDS: usize = 16;
+
 /// Rows of activations in the form that the kernels of a plan read.
 pub(super) struct Activations {
     storage: Storage,
@@ -25,19 +28,29 @@ impl Activations {
     /// Writes rows of `k` elements. `k` is not zero.
     pub(super) fn new(rt: &Runtime, plan: Plan, x: &[f32], k: usize) -> Result<Self> {
         let (len, m) = (activation_len(k), x.len() / k);
-        let len_bytes = (m + plan.rows_behind()) * len * 4;
+        let words = plan.room(m) * len;
+        let len_bytes = words * 4 + plan.rows_behind() * len * 4;
         let mut storage = rt.pool().take(len_bytes)?;
         let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
-        let words = <[u32]>::mut_from_bytes(&mut bytes[..m * len * 4])
+        let words = <[u32]>::mut_from_bytes(&mut bytes[..words * 4])
             .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
-        let rows_a_task =
-            if work([m, k, 1]) < SERIAL_WORK { m } else { m.div_ceil(4 * rt.threads()) };
-        rt.team().for_each_chunk(words, len * rows_a_task.max(1), |index, chunk| {
-            let x = &x[index * rows_a_task * k..];
-            for (x, out) in x.chunks_exact(k).zip(chunk.chunks_exact_mut(len)) {
-                plan.write_row(x, out);
-            }
-        });
+        let tasks = if work([m, k, 1]) < SERIAL_WORK { 1 } else { 8 * rt.threads() };
+        let together = plan.rows_together();
+        if (2..=together).contains(&m) {
+            // One tile: cut along k.
+            let (step, steps) = (plan.room(m) * STEP_WORDS, (len / STEP_WORDS).div_ceil(tasks));
+            rt.team().for_each_chunk(words, step * steps, |task, out| {
+                plan.write((x, k), task * steps, out);
+            });
+        } else {
+            let rows = m.div_ceil(together).div_ceil(tasks).max(1) * together;
+            rt.team().for_each_chunk(words, rows * len, |task, out| {
+                let x = x[task * rows * k..].chunks(together * k);
+                for (x, out) in x.zip(out.chunks_mut(together * len)) {
+                    plan.write((x, k), 0, out);
+                }
+            });
+        }
         Ok(Self { storage, len_bytes })
     }
 

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::avx512_vnni::{self, load_f16, scales, unpack};
 use super::tiles::{Panels, Tall};
-use super::{Out, scratch_words};
+use super::{Out, Records, scratch_words};
 use crate::isa::Amx;
 use crate::isa::amx_ops::{Int8Tiles, TILE};
 use crate::isa::x86::{load_f32x16, load_i32x16, store_f32x16, store_u8x64};
@@ -105,7 +105,8 @@ fn multiply<F: Packed, const K: usize>(
             }
         }
         if in_tiles < x.rows {
-            let x = &blocks[in_tiles * record..x.rows * record];
+            let few_rows = &blocks[in_tiles * record..x.rows * record];
+            let x = Records { blocks: few_rows, rows: left, in_tiles: false };
             let blocks = &mut out[in_tiles..];
             let mut out = Out { blocks, rows: left, panel_bytes: panels.panel_bytes };
             avx512_vnni::matmul::<F>(panels.panel(p), x, &mut out, few.as_chunks_mut().0);

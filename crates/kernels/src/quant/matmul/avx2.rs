@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm256_sll_epi16, _mm256_sra_epi32, _mm256_srl_epi16, _mm256_srli_epi16, _mm256_xor_si256,
 };
 
-use super::{Out, interleave, part};
+use super::{Out, Records, part};
 use crate::isa::x86::{load_u8x16, load_u8x32, prefetch_ahead, store_f32x8};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
@@ -23,7 +23,7 @@ const HALF: usize = PANEL_COLS / 2;
 #[target_feature(enable = "avx2,f16c,fma")]
 pub(super) fn matmul<F: Packed>(
     panels: &[u8],
-    x: &[XBlock],
+    x: Records<'_>,
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) {
@@ -44,12 +44,12 @@ pub(super) fn matmul<F: Packed>(
 #[target_feature(enable = "avx2,f16c,fma")]
 fn tiles<F: Packed, const MR: usize>(
     panels: &[u8],
-    x: &[XBlock],
+    x: Records<'_>,
     row: usize,
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) -> usize {
-    let x = interleave::<MR>(x, row, out.rows, scratch);
+    let x = x.interleaved::<MR>(row, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
         let out = out.from(p, row);
         // Six bits have the most lines and the fewest spare instructions: only the first rows ask

@@ -6,7 +6,7 @@ use std::arch::x86_64::{
 };
 
 use super::avx2::{add_group, bias, headers, scales, store, unpack};
-use super::{Out, interleave};
+use super::{Out, Records};
 use crate::isa::x86::prefetch_ahead;
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
@@ -16,7 +16,7 @@ use crate::quant::quantize::XBlock;
 #[target_feature(enable = "avx2,f16c,fma,avxvnni")]
 pub(super) fn matmul<F: Packed>(
     panels: &[u8],
-    x: &[XBlock],
+    x: Records<'_>,
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) {
@@ -37,12 +37,12 @@ pub(super) fn matmul<F: Packed>(
 #[target_feature(enable = "avx2,f16c,fma,avxvnni")]
 fn tiles<F: Packed, const MR: usize>(
     panels: &[u8],
-    x: &[XBlock],
+    x: Records<'_>,
     row: usize,
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) -> usize {
-    let x = interleave::<MR>(x, row, out.rows, scratch);
+    let x = x.interleaved::<MR>(row, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
         let out = out.from(p, row);
         tile::<F, MR>(panel, 0, x, out);

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
     _mm512_sra_epi32, _mm512_srl_epi16, _mm512_srli_epi16,
 };
 
-use super::{Out, interleave, part};
+use super::{Out, Records, part};
 use crate::isa::x86::{load_u8x16, load_u8x32, load_u8x64, prefetch_ahead, store_f32x16};
 use crate::quant::PANEL_COLS;
 use crate::quant::format::Packed;
@@ -20,7 +20,7 @@ use crate::quant::quantize::{Bias, XBlock, word};
 #[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn matmul<F: Packed>(
     panels: &[u8],
-    x: &[XBlock],
+    x: Records<'_>,
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) {
@@ -41,12 +41,12 @@ pub(super) fn matmul<F: Packed>(
 #[target_feature(enable = "avx2,f16c,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn tiles<F: Packed, const MR: usize, const CH: usize>(
     panels: &[u8],
-    x: &[XBlock],
+    x: Records<'_>,
     row: usize,
     out: &mut Out<'_>,
     scratch: &mut [XBlock],
 ) -> usize {
-    let x = interleave::<MR>(x, row, out.rows, scratch);
+    let x = x.interleaved::<MR>(row, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
         tile::<F, MR, CH>(panel, x, out.from(p, row));
     }

@@ -4,9 +4,9 @@
 use super::super::format::{Packed, with_format};
 use super::super::plan::{Kernel, Plan};
 use super::super::{PANEL_COLS, PackLayout, activation_len};
+use super::{Records, multiply, scratch_words};
 #[cfg(target_arch = "x86_64")]
 use super::{amx_bf16, amx_int8};
-use super::{matmul_panels, scratch_words};
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Isa;
 
@@ -70,7 +70,8 @@ pub fn planned_scratch_len(plan: Plan, k: usize, (panels, rows): (usize, usize))
 /// Consecutive panels times rows of activations, by the kernel of a plan. `out`, `[panels, rows, 16]`,
 /// is overwritten.
 ///
-/// `x` is `rows` records of [`Plan::write_row`] with [`Plan::rows_behind`] more behind them.
+/// `x` begins with what [`Plan::write`] writes for `rows` rows, with [`Plan::rows_behind`] more behind
+/// them.
 /// `scratch` has at least [`planned_scratch_len`] elements of any value. `panels` and `x` may have
 /// any alignment.
 ///
@@ -95,7 +96,8 @@ pub fn matmul_planned(
     let panel_bytes = layout.panel_bytes();
     assert!(panels.len().is_multiple_of(panel_bytes), "panels are whole");
     let count = panels.len() / panel_bytes;
-    let all = rows.checked_add(plan.rows_behind()).and_then(|rows| rows.checked_mul(len));
+    let room = plan.room(rows);
+    let all = room.checked_add(plan.rows_behind()).and_then(|rows| rows.checked_mul(len));
     assert!(all.is_some_and(|all| all <= words.len()), "words of x");
     let elems = count.checked_mul(rows).and_then(|rows| rows.checked_mul(PANEL_COLS));
     assert_eq!(Some(out.len()), elems, "elements of out");
@@ -105,7 +107,9 @@ pub fn matmul_planned(
     }
     if plan.kernel() == Kernel::Vector {
         let scratch = <[u32]>::mut_from_bytes(scratch.as_mut_bytes()).unwrap_or_default();
-        matmul_panels(plan.isa(), layout, panels, &words[..rows * len], out, scratch);
+        let blocks = words[..room * len].as_chunks().0;
+        let x = Records { blocks, rows, in_tiles: plan.in_tiles() };
+        multiply(plan.isa(), layout, panels, x, out, scratch);
         return;
     }
     #[cfg(target_arch = "x86_64")]

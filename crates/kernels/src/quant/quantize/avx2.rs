@@ -15,7 +15,7 @@ use crate::isa::x86::{load_f32x8, store_u32x8};
 
 /// The same bits as the scalar version: the conversion rounds to nearest, ties to even.
 #[target_feature(enable = "avx2")]
-pub(super) fn quantize(x: &[[f32; BLOCK]], out: &mut [XBlock]) {
+pub(super) fn quantize<'a>(x: &[[f32; BLOCK]], out: impl Iterator<Item = &'a mut XBlock>) {
     for (x, out) in x.iter().zip(out) {
         let [a, b, c, d] = load(x);
         let (scale, factor) = scale_and_factor(max_bits([a, b, c, d]));

@@ -11,7 +11,7 @@ use crate::isa::aarch64::{load_f32x4, store_quads};
 
 /// The same bits as the scalar version: the conversion rounds to nearest, ties to even.
 #[target_feature(enable = "neon")]
-pub(super) fn quantize(x: &[[f32; BLOCK]], out: &mut [XBlock]) {
+pub(super) fn quantize<'a>(x: &[[f32; BLOCK]], out: impl Iterator<Item = &'a mut XBlock>) {
     for (x, out) in x.iter().zip(out) {
         let mut vectors = [vdupq_n_f32(0.0); BLOCK / 4];
         for (v, x) in vectors.iter_mut().zip(x.as_chunks().0) {

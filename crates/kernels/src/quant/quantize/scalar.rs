@@ -2,7 +2,7 @@
 
 use super::{BLOCK, XBlock, finish, scale_and_factor};
 
-pub(super) fn quantize(x: &[[f32; BLOCK]], out: &mut [XBlock]) {
+pub(super) fn quantize<'a>(x: &[[f32; BLOCK]], out: impl Iterator<Item = &'a mut XBlock>) {
     for (x, out) in x.iter().zip(out) {
         let max_bits = x.iter().map(|x| x.abs().to_bits()).fold(0, u32::max);
         let (scale, factor) = scale_and_factor(max_bits);

@@ -16,7 +16,7 @@ fn write_rows(plan: Plan, x: &[f32], k: usize) -> Guarded<u32> {
     let (len, m) = (activation_len(k), x.len() / k.max(1));
     let mut words = Guarded::new(&vec![u32::MAX; (m + plan.rows_behind()) * len]);
     for (x, out) in x.chunks_exact(k.max(1)).zip(words.chunks_exact_mut(len.max(1))) {
-        plan.write_row(x, out);
+        plan.write((x, k), 0, out);
     }
     words
 }
