@@ -7,7 +7,9 @@ use loom::sync::Arc;
 use loom::thread;
 
 use crate::reference::{ManualProvider, Witness};
-use crate::{Call, CommandError, Completion, Operand, Pool, Storage, Unary, UnaryOp, submit};
+use crate::{
+    Call, CommandError, Completion, DeviceError, Operand, Pool, Storage, Unary, UnaryOp, submit,
+};
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -250,5 +252,27 @@ fn r07_loom_racing_readers_see_the_same_fault() {
         device.join().unwrap();
         drop((x, out));
         assert_eq!((pool.stats().leaked, pool.stats().cached), (2, 0));
+    });
+}
+
+/// Two threads want what is derived from the bytes: it is made once, and both see all of it.
+#[test]
+fn r09_loom_threads_that_race_derive_one_object() {
+    model(|| {
+        let pool = Pool::default();
+        let x = Arc::new(pool.take(4).unwrap());
+        let (alias, bytes) = (x.clone(), Arc::new(Witness::default()));
+        let their_bytes = bytes.clone();
+        let derive = |x: &Storage, bytes: &Witness| {
+            let made = x.derive(|| {
+                bytes.write();
+                Ok::<_, DeviceError>(5u8)
+            });
+            assert_eq!(made.map(|made| *made), Ok(5));
+            bytes.read();
+        };
+        let other = thread::spawn(move || derive(&alias, &their_bytes));
+        derive(&x, &bytes);
+        other.join().unwrap();
     });
 }

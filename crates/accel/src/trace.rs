@@ -112,12 +112,21 @@ pub struct Decision {
     pub format: DType,
     /// Where it ran.
     pub outcome: Outcome,
+    /// What the CPU computed it with and why, where that was a choice.
+    pub kernel: Option<&'static str>,
 }
 
 impl Decision {
     /// Describes `call`.
     pub fn new(call: &Call<'_>, outcome: Outcome) -> Self {
-        Self { op: call.op_name(), shapes: call.shapes(), format: call.format(), outcome }
+        let (op, shapes, format) = (call.op_name(), call.shapes(), call.format());
+        Self { op, shapes, format, outcome, kernel: None }
+    }
+
+    /// The same with the kernel that ran on the CPU.
+    #[must_use]
+    pub const fn with_kernel(self, kernel: Option<&'static str>) -> Self {
+        Self { kernel, ..self }
     }
 }
 
@@ -142,6 +151,8 @@ pub enum Event {
 pub struct Counters {
     /// Calls by op and outcome.
     pub decisions: BTreeMap<(&'static str, Outcome), u64>,
+    /// Calls by op and kernel of the CPU, of those that had a choice of kernels.
+    pub kernels: BTreeMap<(&'static str, &'static str), u64>,
     /// Faults that a host boundary returned as an error, once for each storage.
     pub delivered_faults: u64,
     /// Faults of results that were dropped unread.
@@ -216,6 +227,9 @@ impl Trace {
     pub fn record(&self, decision: Decision) {
         let mut book = self.book();
         *book.counters.decisions.entry((decision.op, decision.outcome)).or_default() += 1;
+        if let Some(kernel) = decision.kernel {
+            *book.counters.kernels.entry((decision.op, kernel)).or_default() += 1;
+        }
         self.log(&mut book, || Event::Decision(decision));
     }
 

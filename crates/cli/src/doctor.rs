@@ -6,8 +6,9 @@ mod variables;
 use std::fmt::Write as _;
 
 use fucina::{
-    AmxState, Config, ConfigError, DType, Isa, Offload, RowKernel, Runtime, cpu_kernel,
-    cpu_row_kernels, default_devices, default_providers, packed_bytes,
+    AmxState, BlasChoice, BlasState, Config, ConfigError, DType, F32_SHADOW_MIN_M, Isa, Offload,
+    RowKernel, Runtime, cpu_kernel, cpu_row_kernels, default_devices, default_providers,
+    packed_bytes,
 };
 use serde::Serialize;
 
@@ -31,12 +32,25 @@ struct Report {
     isa_available: Vec<&'static str>,
     /// Whether this process may use AMX, and why not.
     amx: String,
+    blas: Library,
+    /// Rows from which 16-bit weights get an f32 copy. Null: they get none.
+    f32_shadow_min_m: Option<usize>,
     kernels: Vec<Kernel>,
     pool: Pool,
     offload: String,
     providers: Vec<Provider>,
     devices: Vec<Device>,
     variables: Vec<Variable>,
+}
+
+/// The BLAS library, or why there is none.
+#[derive(Serialize)]
+struct Library {
+    /// Null: none is used.
+    kind: Option<&'static str>,
+    file: Option<String>,
+    /// What it says of itself, or why there is none.
+    detail: String,
 }
 
 #[derive(Serialize)]
@@ -131,6 +145,10 @@ impl Report {
             },
             isa_available: Isa::available().into_iter().map(Isa::name).collect(),
             amx: AmxState::get().to_string(),
+            blas: Library::of(rt),
+            f32_shadow_min_m: config
+                .f32_shadow
+                .then(|| config.f32_shadow_min_m.unwrap_or(F32_SHADOW_MIN_M)),
             kernels: DType::ALL.iter().map(|&dtype| Kernel::of(dtype, rt.isa())).collect(),
             pool: Pool {
                 retention_bytes: retention_mb.unwrap_or(pool.retention_bytes),
@@ -153,6 +171,9 @@ impl Report {
             bytes(self.pool.retention_bytes as u64),
             self.pool.max_waste_percent
         );
+        let shadow = self.f32_shadow_min_m.map_or("off".to_owned(), |rows| {
+            format!("of 16-bit weights, from {rows} rows on, where no kernel for 16 bits is better")
+        });
         let rows = [
             ("fucina", self.version.to_owned()),
             ("system", format!("{} {}", machine.os, machine.arch)),
@@ -164,6 +185,8 @@ impl Report {
             ("ISA", format!("{}: {}", self.isa, self.isa_why)),
             ("available", self.isa_available.join(" ")),
             ("AMX", self.amx.clone()),
+            ("BLAS", self.blas.text()),
+            ("f32 copies", shadow),
             ("pool", pool),
             ("offload", self.offload.clone()),
         ];
@@ -194,6 +217,33 @@ impl Report {
             vec![variable.name.clone(), variable.value.clone(), variable.effect.clone()]
         });
         out
+    }
+}
+
+impl Library {
+    fn of(rt: &Runtime) -> Self {
+        let none = |detail| Self { kind: None, file: None, detail };
+        match rt.blas() {
+            BlasState::Off if rt.config().blas == BlasChoice::Off => {
+                none("switched off; f32 products by own kernels".to_owned())
+            }
+            BlasState::Absent(error) => none(format!("{error}; f32 products by own kernels")),
+            BlasState::Ready(blas) => Self {
+                kind: Some(blas.kind().name()),
+                file: Some(blas.file().to_string_lossy().into_owned()),
+                detail: blas.version().to_owned(),
+            },
+            _ => none("not looked for; f32 products by own kernels".to_owned()),
+        }
+    }
+
+    fn text(&self) -> String {
+        match (self.kind, &self.file) {
+            (Some(kind), Some(file)) => {
+                format!("{kind} for large f32 products, from {file}: {}", self.detail)
+            }
+            _ => self.detail.clone(),
+        }
     }
 }
 

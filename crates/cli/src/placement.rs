@@ -27,6 +27,8 @@ pub(crate) struct Weight {
     bytes: usize,
     /// What the CPU kernels read, if that is not the tensor's own bytes.
     packed_bytes: usize,
+    /// The f32 copy of a 16-bit weight that products of many rows read.
+    f32_shadow_bytes: usize,
     devices: Vec<Device>,
     calls: Vec<Calls>,
 }
@@ -57,6 +59,7 @@ pub(crate) fn weights(model: &Model) -> Vec<Weight> {
         dtype: weight.dtype.name(),
         bytes: weight.place.bytes,
         packed_bytes: weight.packed_bytes,
+        f32_shadow_bytes: weight.f32_shadow_bytes,
         devices: weight
             .place
             .devices
@@ -77,6 +80,11 @@ pub(crate) fn report(model: &Model, args: Option<&PlacementArgs>) {
     let rt = model.runtime();
     if !(rt.config().trace || args.is_some_and(|args| args.placement)) {
         return;
+    }
+    let shadows: u64 = model.placement().map(|weight| weight.f32_shadow_bytes as u64).sum();
+    if shadows > 0 {
+        let bytes = output::bytes(shadows);
+        output::line(&format!("placement: {bytes} are f32 copies of 16-bit weights"));
     }
     if rt.providers().is_empty() {
         output::line("placement: no device is in use; `fucina doctor` says why");

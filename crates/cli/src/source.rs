@@ -2,12 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 use fucina::accel::Timeline;
 use fucina::gguf::{self, AccessUsed, File};
-use fucina::{Config, Isa, Runtime, default_providers};
+use fucina::{BlasChoice, BlasState, Config, Isa, Runtime, default_providers};
 use fucina_hub::{Error, Reference, catalogue};
 
 use crate::exit::{Exit, Failure};
@@ -151,7 +151,22 @@ fn build(
     for provider in found.into_iter().filter_map(|found| found.provider.ok()) {
         builder = builder.provider(provider);
     }
-    Ok(builder.build()?)
+    let rt = builder.build()?;
+    warn_of_blas(&rt);
+    Ok(rt)
+}
+
+/// Says once that a library that was asked for by name is not used. What is only looked for opens
+/// with the first product that wants it; `fucina doctor` tells.
+fn warn_of_blas(rt: &Runtime) {
+    static ONCE: Once = Once::new();
+    let config = rt.config();
+    let asked = matches!(config.blas, BlasChoice::Kind(_)) || config.blas_library.is_some();
+    if asked && let BlasState::Absent(error) = rt.blas() {
+        ONCE.call_once(|| {
+            output::warning(&format!("{error}; large f32 products run on kernels of our own"));
+        });
+    }
 }
 
 /// The instruction set that a runtime with these knobs has.

@@ -104,6 +104,9 @@ fn table(counters: &Counters) -> String {
         rows.push(vec![op.to_owned(), place.to_owned(), why, calls.to_string()]);
     }
     let mut text = output::columns(&rows, &[false, false, false, true]);
+    for ((op, kernel), calls) in &counters.kernels {
+        text += &format!("{op} on the CPU by {kernel}: {calls}\n");
+    }
     if counters.delivered_faults + counters.discarded_faults > 0 {
         let (read, unread) = (counters.delivered_faults, counters.discarded_faults);
         text += &format!("device faults: {read} reported, {unread} of results that nobody read\n");
@@ -162,13 +165,19 @@ mod tests {
             counters.decisions.insert(("matmul", outcome), count as u64 + 1);
         }
         counters.delivered_faults = 2;
+        counters.kernels.insert(("matmul", "openblas"), 5);
         counters.downloads.insert(Some("rope"), Moved { copies: 3, bytes: 4096 });
         let text = table(&counters);
-        for words in
-            ["FUCINA_GPU_MIN_WORK", "toy: ", "pays", "2 reported", "rope on the CPU: 3 (4.00 KiB)"]
-        {
+        for words in [
+            "FUCINA_GPU_MIN_WORK",
+            "toy: ",
+            "pays",
+            "2 reported",
+            "rope on the CPU: 3 (4.00 KiB)",
+            "matmul on the CPU by openblas: 5",
+        ] {
             assert!(text.contains(words), "{text} lacks {words}");
         }
-        assert_eq!(text.lines().count(), 6);
+        assert_eq!(text.lines().count(), 7);
     }
 }

@@ -59,6 +59,8 @@ pub struct WeightPlace {
     pub dtype: DType,
     /// Bytes of the form that the CPU kernels read. Zero if they read the tensor's own.
     pub packed_bytes: usize,
+    /// Bytes of the f32 copy that products of many rows read. Zero without one.
+    pub f32_shadow_bytes: usize,
     /// Where it is.
     pub place: Place,
 }
@@ -179,6 +181,7 @@ impl Model {
             name: name.clone(),
             dtype: tensor.dtype(),
             packed_bytes: tensor.packed_bytes(),
+            f32_shadow_bytes: tensor.f32_shadow_bytes(),
             place: tensor.place(),
         })
     }

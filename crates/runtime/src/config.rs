@@ -1,6 +1,9 @@
 //! Every knob of the runtime, read once from the environment. `docs/env.md` lists them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use fucina_blas::Kind;
 
 use crate::gates::MIN_FILL;
 
@@ -28,6 +31,21 @@ pub enum Offload {
     Force,
 }
 
+/// Which BLAS library computes large f32 products on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BlasChoice {
+    /// The first that is found, of those that the program was built for.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// One of this kind.
+    Kind(Kind),
+}
+
+/// Rows from which a product uses the f32 copy of 16-bit weights, unless configured.
+pub const F32_SHADOW_MIN_M: usize = 32;
+
 /// Thresholds, most of them of work in multiply-adds, `m * n * k`. See `gates.rs` for what each one guards.
 pub type GateOverrides = BTreeMap<&'static str, u64>;
 
@@ -43,6 +61,14 @@ pub struct Config {
     pub offload: Offload,
     /// `FUCINA_GPU_TRACE`: keep a log of every decision, besides the counters.
     pub trace: bool,
+    /// `FUCINA_CPU_BLAS`.
+    pub blas: BlasChoice,
+    /// `FUCINA_BLAS_LIBRARY`: the file of the library, instead of a search.
+    pub blas_library: Option<PathBuf>,
+    /// `FUCINA_CPU_F32_SHADOW`: keep an f32 copy of 16-bit weights for products of many rows.
+    pub f32_shadow: bool,
+    /// `FUCINA_CPU_F32_SHADOW_MIN_M`. `None`: [`F32_SHADOW_MIN_M`].
+    pub f32_shadow_min_m: Option<usize>,
     /// `FUCINA_POOL_MB`. `None`: the pool's default.
     pub pool_retention_mb: Option<usize>,
     /// The thresholds of [`THRESHOLDS`](crate::THRESHOLDS) that are set.
@@ -57,9 +83,12 @@ impl Config {
     /// Returns the first variable whose value it does not take. Nothing is defaulted silently.
     pub fn from_env() -> Result<Self, ConfigError> {
         // Bytes that are not UTF-8 become U+FFFD, which no knob takes: an error, not a default.
-        Self::from_lookup(|name| {
+        let config = Self::from_lookup(|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        })
+        })?;
+        // A path is any bytes.
+        let library = std::env::var_os("FUCINA_BLAS_LIBRARY").filter(|path| !path.is_empty());
+        Ok(Self { blas_library: library.map(PathBuf::from), ..config })
     }
 
     /// Reads knobs from any source.
@@ -101,14 +130,7 @@ impl Config {
                 return Err(ConfigError { name, value: value.to_owned(), expected });
             }
         };
-        let trace = match look("FUCINA_GPU_TRACE").as_deref() {
-            None | Some("" | "0") => false,
-            Some("1") => true,
-            Some(value) => {
-                let (name, expected) = ("FUCINA_GPU_TRACE", "0 or 1");
-                return Err(ConfigError { name, value: value.to_owned(), expected });
-            }
-        };
+        let trace = switch(&look, "FUCINA_GPU_TRACE")?;
         let mut gates = GateOverrides::new();
         for &(name, _) in crate::gates::THRESHOLDS {
             let (limit, expected) = match name {
@@ -126,9 +148,36 @@ impl Config {
             isa: look("FUCINA_CPU_ISA").filter(|name| !name.is_empty()),
             offload,
             trace,
+            blas: blas(&look)?,
+            blas_library: look("FUCINA_BLAS_LIBRARY")
+                .filter(|path| !path.is_empty())
+                .map(Into::into),
+            f32_shadow: switch(&look, "FUCINA_CPU_F32_SHADOW")?,
+            f32_shadow_min_m: size("FUCINA_CPU_F32_SHADOW_MIN_M", "a number of rows")?,
             pool_retention_mb: size("FUCINA_POOL_MB", "a number of MiB")?,
             gates,
         })
+    }
+}
+
+fn switch(look: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result<bool, ConfigError> {
+    match look(name).as_deref() {
+        None | Some("" | "0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(value) => Err(ConfigError { name, value: value.to_owned(), expected: "0 or 1" }),
+    }
+}
+
+fn blas(look: &impl Fn(&str) -> Option<String>) -> Result<BlasChoice, ConfigError> {
+    let name = "FUCINA_CPU_BLAS";
+    match look(name).as_deref() {
+        None | Some("" | "auto") => Ok(BlasChoice::Auto),
+        Some("off" | "0") => Ok(BlasChoice::Off),
+        Some(value) => Kind::from_name(value).map(BlasChoice::Kind).ok_or_else(|| ConfigError {
+            name,
+            value: value.to_owned(),
+            expected: "auto, off, accelerate, mkl or openblas",
+        }),
     }
 }
 
@@ -155,6 +204,11 @@ mod tests {
             ("FUCINA_GPU", "maybe"),
             ("FUCINA_GPU_TRACE", "yes"),
             ("FUCINA_POOL_MB", "-1"),
+            ("FUCINA_CPU_BLAS", "OpenBLAS"),
+            ("FUCINA_CPU_BLAS", "/usr/lib/libopenblas.so"),
+            ("FUCINA_CPU_F32_SHADOW", "on"),
+            ("FUCINA_CPU_F32_SHADOW_MIN_M", "-1"),
+            ("FUCINA_CPU_F32_SHADOW_MIN_M", "32 rows"),
             ("FUCINA_GPU_MIN_WORK", "1e9"),
             ("FUCINA_GPU_QMOE_MIN_FILL", "101"),
             ("FUCINA_GPU_QMOE_MIN_FILL", "50%"),
@@ -170,5 +224,20 @@ mod tests {
         let config = config(&[("FUCINA_GPU_MIN_WORK_GEMV", "7"), ("FUCINA_GPU", "force")]).unwrap();
         assert_eq!(config.gates.get("FUCINA_GPU_MIN_WORK_GEMV"), Some(&7));
         assert_eq!(config.offload, Offload::Force);
+    }
+
+    #[test]
+    fn a_library_and_a_shadow_are_chosen() {
+        let of = |name, value| config(&[(name, value)]).unwrap();
+        assert_eq!(of("FUCINA_CPU_BLAS", "off").blas, BlasChoice::Off);
+        assert_eq!(of("FUCINA_CPU_BLAS", "auto"), Config::default());
+        for kind in Kind::ALL {
+            assert_eq!(of("FUCINA_CPU_BLAS", kind.name()).blas, BlasChoice::Kind(kind));
+        }
+        let path = Some(PathBuf::from("/opt/blas.so"));
+        assert_eq!(of("FUCINA_BLAS_LIBRARY", "/opt/blas.so").blas_library, path);
+        assert_eq!(of("FUCINA_BLAS_LIBRARY", "").blas_library, None);
+        assert!(of("FUCINA_CPU_F32_SHADOW", "1").f32_shadow);
+        assert_eq!(of("FUCINA_CPU_F32_SHADOW_MIN_M", "1").f32_shadow_min_m, Some(1));
     }
 }

@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod axes;
+mod blas;
 mod ceiling;
 mod config;
 mod cores;
@@ -25,6 +26,7 @@ mod ops;
 pub mod route;
 mod runtime;
 mod scratch;
+mod shadow;
 mod shape;
 mod sync;
 mod tensor;
@@ -35,10 +37,12 @@ mod threads_matrix;
 mod weight;
 
 pub use axes::{Axes, Axis, EndsWith, Join, Tensor, Without};
+pub use blas::BlasState;
 pub use ceiling::Ceilings;
-pub use config::{Config, ConfigError, GateOverrides, Offload};
+pub use config::{BlasChoice, Config, ConfigError, F32_SHADOW_MIN_M, GateOverrides, Offload};
 pub use error::{Error, Result};
 pub use fucina_accel as accel;
+pub use fucina_blas::{Blas, Kind as BlasKind, NoBlas};
 pub use fucina_dtype::DType;
 pub use fucina_kernels::attention::Params as AttentionParams;
 pub use fucina_kernels::elementwise::UnaryOp;

@@ -5,6 +5,7 @@
 //! variant of [`Call`].
 
 mod attention;
+mod blas;
 mod convert;
 mod gemm;
 mod grouped;
@@ -34,12 +35,30 @@ use crate::tensor::DynTensor;
 
 pub(crate) const TO_F32: &str = "to_f32";
 
+/// What computed a call on the CPU, for the trace.
+pub(crate) trait Ran {
+    /// Its name, where it was a choice.
+    fn kernel(self) -> Option<&'static str>;
+}
+
+impl Ran for () {
+    fn kernel(self) -> Option<&'static str> {
+        None
+    }
+}
+
+impl Ran for Option<&'static str> {
+    fn kernel(self) -> Self {
+        self
+    }
+}
+
 /// Runs a call, whose result is f32: on the first provider that is worth it and takes it, else
 /// with `cpu`, which gets the elements of the output. A call that is not valid is an error.
-pub(crate) fn run(
+pub(crate) fn run<R: Ran>(
     rt: &Runtime,
     call: &Call<'_>,
-    cpu: impl FnOnce(&mut [f32]) -> Result<()>,
+    cpu: impl FnOnce(&mut [f32]) -> Result<R>,
 ) -> Result<DynTensor> {
     let (shape, bytes) = (call.out_shape()?, call.out_bytes()?);
     let start_ns = rt.trace().timeline().map_or(0, |timeline| timeline.now_ns());
@@ -56,8 +75,8 @@ pub(crate) fn run(
                     Ok(storage) => {
                         let provider = provider.name();
                         let command = storage.writer().as_ref().map(Ticket::id);
-                        let outcome = Outcome::Offloaded { provider };
-                        note(rt, call, outcome, (start_ns, offered, command));
+                        let decision = Decision::new(call, Outcome::Offloaded { provider });
+                        note(rt, call, decision, (start_ns, offered, command));
                         return Ok(DynTensor::new(rt, Arc::new(storage), DType::F32, shape));
                     }
                     Err((reason, storage)) => {
@@ -73,7 +92,9 @@ pub(crate) fn run(
         Storage::fetch(call.inputs().map(|input| input.storage()))?;
         write_output(&mut out, bytes, cpu)
     });
-    note(rt, call, outcome, (start_ns, offered, None));
+    let kernel = ran.as_ref().ok().copied().flatten();
+    let decision = Decision::new(call, outcome).with_kernel(kernel);
+    note(rt, call, decision, (start_ns, offered, None));
     ran?;
     Ok(DynTensor::new(rt, Arc::new(out), DType::F32, shape))
 }
@@ -82,14 +103,13 @@ pub(crate) fn run(
 fn note(
     rt: &Runtime,
     call: &Call<'_>,
-    outcome: Outcome,
+    decision: Decision,
     (start_ns, offered, command): (u64, Option<OffloadReason>, Option<CommandId>),
 ) {
-    let decision = Decision::new(call, outcome);
     rt.trace().record(decision);
     if !rt.providers().is_empty() {
         for weight in call.inputs().filter(|input| input.storage().is_read_only()) {
-            weight.storage().count_reading(decision.op, outcome);
+            weight.storage().count_reading(decision.op, decision.outcome);
         }
     }
     if let Some(timeline) = rt.trace().timeline() {
@@ -98,15 +118,15 @@ fn note(
     }
 }
 
-fn write_output(
+fn write_output<R: Ran>(
     out: &mut Storage,
     bytes: usize,
-    cpu: impl FnOnce(&mut [f32]) -> Result<()>,
-) -> Result<()> {
+    cpu: impl FnOnce(&mut [f32]) -> Result<R>,
+) -> Result<Option<&'static str>> {
     let host = out.host_mut().map_err(|error| storage_error(error, "output"))?;
     let elems = <[f32]>::mut_from_bytes(&mut host[..bytes])
         .map_err(|_| Error::Unaligned { op: "output", dtype: DType::F32 })?;
-    cpu(elems)
+    cpu(elems).map(Ran::kernel)
 }
 
 /// What the gates need to know of a call.

@@ -9,6 +9,7 @@ use fucina_accel::{
 use fucina_dtype::DType;
 use fucina_kernels::isa::Isa;
 
+use crate::blas::{BlasState, Library};
 use crate::config::{Config, ConfigError};
 use crate::cores::default_threads;
 use crate::error::{Error, Result};
@@ -37,6 +38,7 @@ struct Inner {
     config: Config,
     gates: Gates,
     trace: Arc<Trace>,
+    blas: Library,
 }
 
 /// Events that the trace keeps when `FUCINA_GPU_TRACE` is on. Older ones are dropped and counted.
@@ -140,6 +142,7 @@ impl Builder {
             providers,
             gates: Gates::new(config.gates.clone()),
             trace,
+            blas: Library::new(&config),
             config,
         })))
     }
@@ -183,6 +186,11 @@ impl Runtime {
     /// The instruction set of the CPU kernels.
     pub fn isa(&self) -> Isa {
         self.0.isa
+    }
+
+    /// The BLAS library that computes large f32 products on the CPU, which the first call opens.
+    pub fn blas(&self) -> BlasState<'_> {
+        self.0.blas.get()
     }
 
     /// The memory pool.

@@ -272,6 +272,11 @@ impl DynTensor {
         Ok(self.storage.host()?.as_ptr().addr().is_multiple_of(align))
     }
 
+    /// The same view of another storage, which has the same elements in another scalar type.
+    pub(crate) fn on_storage(&self, storage: Arc<Storage>, dtype: DType) -> Self {
+        Self { storage, dtype, packed: None, ..self.clone() }
+    }
+
     fn view(&self, shape: Shape, strides: Shape, offset: usize) -> Self {
         let (rt, storage, dtype) = (self.rt.clone(), Arc::clone(&self.storage), self.dtype);
         Self { rt, storage, dtype, shape, strides, offset, packed: None }

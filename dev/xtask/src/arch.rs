@@ -17,7 +17,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fucina-hub", &[]),
     ("fucina-kernels", &["fucina-dtype"]),
     ("fucina-accel", &["fucina-dtype"]),
-    ("fucina-runtime", &["fucina-kernels", "fucina-accel", "fucina-dtype"]),
+    ("fucina-blas", &[]),
+    ("fucina-runtime", &["fucina-kernels", "fucina-blas", "fucina-accel", "fucina-dtype"]),
     ("fucina-llm", &["fucina-runtime", "fucina-gguf", "fucina-dtype"]),
     ("fucina-cuda", &["fucina-accel", "fucina-dtype"]),
     ("fucina", &["fucina-cuda", "fucina-runtime", "fucina-accel", "fucina-llm", "fucina-gguf"]),
@@ -25,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fucina-cli", &["fucina", "fucina-hub"]),
     ("fucina-cuda-driver", &["fucina-cuda-sim"]),
     ("fucina-amx-emulator", &[]),
+    ("fucina-blas-double", &[]),
     ("fucina-testkit", &[]),
     ("fucina-models", &[]),
     ("xtask", &["fucina-gguf", "fucina-dtype", "fucina-testkit"]),
@@ -44,6 +46,10 @@ const DEV_EDGES: &[(&str, &str)] = &[
     ("fucina-kernels", "fucina-amx-emulator"),
     ("fucina-runtime", "fucina-amx-emulator"),
     ("fucina-llm", "fucina-amx-emulator"),
+    // Their tests open the stand-in for a BLAS library.
+    ("fucina-blas", "fucina-blas-double"),
+    ("fucina-runtime", "fucina-blas-double"),
+    ("fucina-cli", "fucina-blas-double"),
     // Its tests run a model on the reference provider.
     ("fucina-llm", "fucina-accel"),
 ];
@@ -57,6 +63,9 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/accel/src/provider.rs",
     "crates/accel/src/reference*",
     "crates/accel/tests/*",
+    "crates/blas/src/sys.rs",
+    "crates/blas/src/output.rs",
+    "crates/blas/tests/library.rs",
     "crates/cuda/src/sys.rs",
     "crates/cuda/src/cublas.rs",
     "crates/cuda/src/nvrtc.rs",
@@ -81,6 +90,7 @@ const UNSAFE_FILES: &[&str] = &[
     // The instruction for a fused multiply-add.
     "dev/amx-emulator/src/tiles.rs",
     "dev/amx-emulator/tests/machine.rs",
+    "dev/blas-double/src/*",
     "dev/cuda-driver/src/*",
     // A handler of signals; products of peers that take pointers.
     "dev/peers/src/hide.rs",

@@ -288,3 +288,61 @@ fn large_pages_leave_the_bytes_alone() {
     lent.prefer_large_pages();
     assert!(lent.host().unwrap().iter().all(|&byte| byte == 3));
 }
+
+#[test]
+fn what_is_derived_is_made_once_and_goes_with_the_bytes() {
+    let pool = poisoned();
+    let mut x = storage(&pool, &[1.0, 2.0]);
+    let sum = |x: &Storage| -> Result<u32, StorageError> {
+        Ok(x.host()?.iter().map(|&byte| u32::from(byte)).sum())
+    };
+    let first = x.derive(|| sum(&x)).unwrap();
+    let again = x.derive(|| -> Result<u32, StorageError> { panic!("it is there") }).unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    assert_eq!(x.derived::<u32>().as_deref(), Some(&*first));
+    assert_eq!(x.derived::<u64>(), None, "another type");
+    // A write of any part makes it stale.
+    x.host_range_mut(0..1).unwrap()[0] = 77;
+    assert_eq!(x.derived::<u32>(), None);
+    let second = x.derive(|| sum(&x)).unwrap();
+    assert_eq!(*second, *first + 77);
+    assert_eq!(x.derive(|| Err::<u64, _>(StorageError::ReadOnly)), Err(StorageError::ReadOnly));
+    let alive = Arc::downgrade(&second);
+    drop((first, again, second));
+    assert!(alive.upgrade().is_some());
+    drop(x);
+    assert!(alive.upgrade().is_none(), "the pool keeps the memory, and nothing of this");
+}
+
+#[test]
+fn a_command_that_writes_makes_what_is_derived_stale() {
+    let (pool, provider) = (poisoned(), ManualProvider::default());
+    let x = storage(&pool, &[1.0; 4]);
+    let out = storage(&pool, &[5.0; 4]);
+    let old = out.derive(|| Ok::<_, StorageError>(7u8)).unwrap();
+    let out = submit(&provider, &scale(&x, 2.0), out).unwrap();
+    assert_eq!(out.derived::<u8>(), None);
+    assert_eq!(Arc::strong_count(&old), 1);
+    provider.finish(0);
+    out.host().unwrap();
+}
+
+#[test]
+fn threads_that_race_derive_one_object() {
+    let pool = poisoned();
+    let x = storage(&pool, &[1.0; 4]);
+    let made = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let object = x.derive(|| {
+                    made.fetch_add(1, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(5));
+                    Ok::<_, StorageError>(3u8)
+                });
+                assert_eq!(*object.unwrap(), 3);
+            });
+        }
+    });
+    assert_eq!(made.into_inner(), 1);
+}

@@ -314,6 +314,7 @@ mod tests {
             shapes: Shapes::new(shapes),
             format,
             outcome: Outcome::Cpu { reason: CpuReason::NoProvider },
+            kernel: None,
         };
         let span = Span { start_ns: 10, end_ns: 10 + ns };
         Record::Call { thread: 1, span, decision, offered: None, command: None }

@@ -14,6 +14,10 @@ pub(super) struct Variable {
 const KNOWN: &[(&str, &str)] = &[
     ("FUCINA_THREADS", "number of threads"),
     ("FUCINA_CPU_ISA", "instruction set of the CPU kernels"),
+    ("FUCINA_CPU_BLAS", "BLAS library for large f32 products; off: own kernels"),
+    ("FUCINA_BLAS_LIBRARY", "path of the BLAS library"),
+    ("FUCINA_CPU_F32_SHADOW", "whether 16-bit weights get an f32 copy for many rows"),
+    ("FUCINA_CPU_F32_SHADOW_MIN_M", "rows from which they do"),
     ("FUCINA_GPU", "whether calls are offered to providers"),
     ("FUCINA_GPU_TRACE", "says where every op ran, and why"),
     ("FUCINA_GPU_QMOE_MIN_FILL", "how full the tiles of experts are that are offered, in percent"),
@@ -30,6 +34,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("FUCINA_NVRTC_LIBRARY", "path of the run-time compiler; 0 or off: do without"),
     ("FUCINA_POOL_MB", "free memory that the pool keeps"),
     ("FUCINA_HISTORY", "file with the lines of former chats; empty for none"),
+    ("FUCINA_BLAS_FOLDER", "BLAS libraries for the tests; no effect here"),
     ("FUCINA_ORACLES", "golden files of the tests; no effect here"),
     ("FUCINA_REQUIRE_ORACLES", "tests without golden files fail; no effect here"),
     ("FUCINA_MODELS", "folder of models"),

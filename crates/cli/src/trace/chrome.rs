@@ -203,6 +203,9 @@ impl Writer {
         args.insert("ran_on".to_owned(), json!(place));
         let why = if why.is_empty() { offered.map(|why| why.to_string()) } else { Some(why) };
         args.insert("why".to_owned(), json!(why));
+        if let Some(kernel) = decision.kernel {
+            args.insert("kernel".to_owned(), json!(kernel));
+        }
         if let Some(id) = command {
             args.insert("command".to_owned(), json!(id.place));
             if let Some(found) = self.commands.get(&id) {

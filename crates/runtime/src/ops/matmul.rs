@@ -8,6 +8,7 @@ use fucina_dtype::DType;
 use fucina_kernels::dense::{self, Split};
 use fucina_kernels::quant::{PANEL_COLS, Plan, activation_len};
 
+use super::blas;
 use super::panels::{Activations, multiply_tile, panels_a_task, rows_a_task};
 use crate::error::{Error, Result};
 use crate::ops::gemm::gemm;
@@ -148,10 +149,11 @@ fn matmul(
     let lhs = lhs.to_f32()?;
     let rt = lhs.runtime();
     let call = Call::MatMul(MatMul { lhs: lhs.operand(op)?, rhs: rhs.operand(op)? });
-    ops::run(rt, &call, |out| cpu(rt, &lhs, rhs, packed, out))
+    ops::run(rt, &call, |out| blas::product(rt, &lhs, (rhs, shown.1), packed, out))
 }
 
-fn cpu(
+/// The product with kernels of our own.
+pub(super) fn cpu(
     rt: &Runtime,
     lhs: &DynTensor,
     rhs: &DynTensor,

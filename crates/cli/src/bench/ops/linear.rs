@@ -96,7 +96,15 @@ pub(super) fn ready<'a>(rt: &Runtime, shelved: &'a Shelved, m: usize) -> anyhow:
     let Weights { dtype, n, k, .. } = shelved.weights;
     let values = activations(m, k, 1);
     let x = rt.tensor(&[m, k], &values)?;
+    let before = rt.trace().counters().kernels;
     let out = x.matmul_t(&shelved.copies[0])?.to_vec()?;
+    let after = rt.trace().counters().kernels;
+    // What ran where there was a choice; else the kernel for the format.
+    let chosen = after.iter().find(|&(key, calls)| before.get(key) != Some(calls));
+    let kernel = match chosen {
+        Some((&(_, kernel), _)) => kernel.to_owned(),
+        None => cpu_kernel(dtype, rt.isa(), shelved.copies[0].packed_bytes() > 0),
+    };
     let mut random = Random::new(out.len());
     let mut pairs = Vec::new();
     for _ in 0..SAMPLES.min(out.len()) {
@@ -116,7 +124,7 @@ pub(super) fn ready<'a>(rt: &Runtime, shelved: &'a Shelved, m: usize) -> anyhow:
         bytes: size(read_bytes(&shelved.copies[0]) + 4 * (m * k + m * n)),
         in_turns: shelved.in_turns(),
         eight_bits: dtype.is_block(),
-        kernel: cpu_kernel(dtype, rt.isa(), shelved.copies[0].packed_bytes() > 0),
+        kernel,
         error: relative_rms(pairs),
     })
 }
