@@ -307,7 +307,7 @@ impl Case<'_> {
         }
         let rows = n.min(DENSE_ROWS);
         let (bytes, share) = (rows * raw.len() / n, share(n / rows));
-        buffers.floats.resize(scratch_len(dtype, self.m, rows, k), 0.0);
+        buffers.floats.resize(scratch_len(self.isa, dtype, (self.m, rows), k), 0.0);
         let tiles = raw[share.start * bytes..share.end * bytes].chunks_exact(bytes);
         for (bytes, out) in tiles.zip(buffers.out.chunks_exact_mut(self.m * rows)) {
             matmul_rows(self.isa, Rows { dtype, k, bytes }, self.x, out, &mut buffers.floats);

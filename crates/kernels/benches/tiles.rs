@@ -171,7 +171,7 @@ fn dense(isa: Isa, dtype: DType, raw: &[u8], x: &[f32], effort: &Effort) {
         for (x, out) in x.chunks(SPLIT_BLOCK * k).zip(parts.chunks_exact_mut(words)) {
             split.pack(x, k, out);
         }
-        let len = split.scratch_len(m, DENSE_ROWS).max(scratch_len(dtype, m, DENSE_ROWS, k));
+        let len = split.scratch_len(m, DENSE_ROWS).max(scratch_len(isa, dtype, (m, DENSE_ROWS), k));
         let (mut scratch, mut out) = (vec![0.0; len], vec![0.0; m * DENSE_ROWS]);
         let times: [f64; 2] = medians(effort.rounds, |which| {
             for bytes in raw.chunks(DENSE_ROWS * 2 * k) {

@@ -1,8 +1,9 @@
 //! Matrix kernels over weights that are not packed: `out[m, n] = x[m, k] * w[n, k]ᵀ`.
 //!
-//! Weights are rows as the file has them, at any alignment; activations and sums are f32. A few
-//! activation rows are multiplied while the weights stream by, and nothing is copied. For many
-//! rows, weights are first decoded into scratch memory. Threads are the caller's business.
+//! Weights are rows as the file has them, at any alignment; activations and sums are f32. Very few
+//! activation rows are multiplied while the weights stream by, and nothing is copied. For some more,
+//! activations are packed, and for many both operands: [`Route`] has the numbers. Threads are the
+//! caller's business.
 
 use fucina_dtype::DType;
 use zerocopy::IntoBytes;
@@ -10,24 +11,37 @@ use zerocopy::IntoBytes;
 use crate::isa::Isa;
 
 mod dot;
+mod few;
 mod gemm;
+mod route;
 mod split;
 
+pub use few::Few;
 pub use gemm::{
     Lhs, Matrix, MatrixMut, Rhs, column_step, multiply, multiply_scratch_len, pack_lhs,
     packed_lhs_len, row_step,
 };
+pub use route::Route;
 pub use split::{SPLIT_BLOCK, SPLIT_ROWS, Split};
 
-/// Activation rows that are multiplied while the weights stream by once: few enough to stay in a
-/// second-level cache.
-const STREAM_ROWS: usize = 16;
-
-/// Activation rows from which decoding the weights first pays.
+/// Rows from which [`matmul_rows`] packs both operands: it does so for each call again.
 const fn many_rows(dtype: DType) -> usize {
     match dtype {
         DType::F32 => 16,
         _ => 32,
+    }
+}
+
+/// Rows from which [`matmul_rows`] packs activations, for each call again.
+const PACKED_ROWS: usize = 9;
+
+/// The kernel that [`matmul_rows`] takes for `m` rows of activations. It does not depend on the
+/// number of weights: results must not show how they were cut into tasks.
+fn route(isa: Isa, dtype: DType, m: usize) -> Route {
+    match Route::vectors(isa, dtype, m) {
+        Route::Blocked if m < many_rows(dtype) => Route::Stream,
+        Route::Few(_) if m < PACKED_ROWS => Route::Stream,
+        route => route,
     }
 }
 
@@ -36,16 +50,22 @@ const fn many_rows(dtype: DType) -> usize {
 /// # Panics
 ///
 /// Panics if the size does not fit `usize`.
-pub fn scratch_len(dtype: DType, m: usize, nr: usize, k: usize) -> usize {
-    let product = |rows: usize| rows.checked_mul(k).expect("a weight fits the address space");
+pub fn scratch_len(isa: Isa, dtype: DType, (m, nr): (usize, usize), k: usize) -> usize {
+    let fits = "a product fits the address space";
     if dtype.is_block() {
-        let decoded = product(nr).checked_add(scratch_len(DType::F32, m, nr, k));
-        decoded.expect("a weight fits the address space")
-    } else if m < many_rows(dtype) {
-        0
-    } else {
-        let packed = gemm::most_packed_lhs_len(m, k).expect("activations fit the address space");
-        packed + multiply_scratch_len(nr, k)
+        let decoded = nr.checked_mul(k).expect(fits);
+        return decoded.checked_add(scratch_len(isa, DType::F32, (m, nr), k)).expect(fits);
+    }
+    match route(isa, dtype, m) {
+        Route::Blocked => {
+            let packed = packed_lhs_len(isa, m, k).expect(fits);
+            packed.checked_add(multiply_scratch_len(nr, k)).expect(fits)
+        }
+        Route::Few(few) => {
+            let packed = few.packed_len(k).expect(fits);
+            packed.checked_add(few.scratch_len()).expect(fits)
+        }
+        Route::Stream | Route::Split(_) => 0,
     }
 }
 
@@ -93,19 +113,41 @@ pub fn matmul_rows(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &
     }
 }
 
+/// [`matmul_rows`] by dot products, the kernel of [`Route::Stream`], for any number of rows.
+///
+/// # Panics
+///
+/// As [`matmul_rows`], and if the weight is not scalar floats or `k` is zero.
+pub fn stream_rows(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32]) {
+    let row_bytes = w.dtype.row_bytes(w.k).expect("a row is whole blocks");
+    assert!(w.k > 0 && !w.dtype.is_block(), "a weight of scalar floats");
+    let (nr, m) = (w.bytes.len() / row_bytes, x.len() / w.k);
+    assert_eq!(w.bytes.len(), nr * row_bytes, "bytes of the weight rows");
+    assert_eq!(x.len(), m * w.k, "elements of x");
+    assert_eq!(Some(out.len()), m.checked_mul(nr), "elements of out");
+    if !out.is_empty() {
+        dot::matmul(isa, w, x, out);
+    }
+}
+
 /// [`matmul_rows`] of floats, once all sizes are checked and none is zero.
 fn multiply_floats(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &mut [f32]) {
     let (k, m) = (w.k, x.len() / w.k);
     let nr = out.len() / m;
-    if m < many_rows(w.dtype) {
-        let blocks = x.chunks(STREAM_ROWS * k).zip(out.chunks_mut(STREAM_ROWS * nr));
-        for (x, out) in blocks {
-            dot::matmul(isa, w, x, out);
-        }
-        return;
-    }
-    let packed = packed_lhs_len(isa, m, k).expect("the scratch memory has them");
+    let few = match route(isa, w.dtype, m) {
+        Route::Stream | Route::Split(_) => return dot::matmul(isa, w, x, out),
+        Route::Few(few) => Some(few),
+        Route::Blocked => None,
+    };
+    let packed = few.map_or_else(|| packed_lhs_len(isa, m, k), |few| few.packed_len(k));
+    let packed = packed.expect("the scratch memory has them");
     let (packed, scratch) = scratch.split_at_mut(packed);
+    if let Some(few) = few {
+        for (block, out) in packed.chunks_mut(few.block_len()).enumerate() {
+            few.pack(x, k, block, out);
+        }
+        return few.multiply(w, packed, out, scratch);
+    }
     let x = Matrix::new(x, k, 1);
     pack_lhs(isa, (x, m, k), 0..m, packed);
     let (lhs, mut out) = (Lhs::new(isa, packed, m, k), MatrixMut::new(out, m, nr));

@@ -7,6 +7,7 @@
 mod attention;
 mod blas;
 mod convert;
+mod few;
 mod gemm;
 mod grouped;
 mod light;

@@ -69,6 +69,16 @@ impl<'a> Product<'a> {
         self.x.len() / self.k
     }
 
+    /// How far ahead of its use a tile of `rows` weight rows from row `first` fetches weights, in
+    /// bytes: the next tile, or a page. The hardware neither fetches across pages nor from row to
+    /// row by itself. Nothing beyond the weights is fetched: it may be the work of another thread.
+    #[cfg(target_arch = "x86_64")]
+    fn ahead<E: Elem>(self, first: usize, rows: usize) -> usize {
+        let row_bytes = self.k * E::BYTES;
+        let ahead = (rows * row_bytes).max(4096);
+        if (first + rows) * row_bytes + ahead > self.w.len() { 0 } else { ahead }
+    }
+
     /// `N` weight rows from row `first`.
     fn weights<E: Elem, const N: usize>(self, first: usize) -> [&'a [u8]; N] {
         let len = self.k * E::BYTES;

@@ -72,9 +72,6 @@ impl TileSize {
 /// The columns of every tile divide it.
 const WIDEST: usize = 48;
 
-/// No tile has more rows.
-const MOST_ROWS: usize = 8;
-
 /// Rows of a panel of the left operand. Tasks begin at a multiple of it.
 pub const fn row_step(isa: Isa) -> usize {
     TileSize::of(isa).rows
@@ -94,11 +91,6 @@ fn blocks(k: usize) -> impl Iterator<Item = Range<usize>> {
 /// Elements of a packed left operand, `[m, k]`. `None` if they do not fit `usize`.
 pub fn packed_lhs_len(isa: Isa, m: usize, k: usize) -> Option<usize> {
     m.checked_next_multiple_of(row_step(isa))?.checked_mul(k)
-}
-
-/// At least as many as [`packed_lhs_len`] for any instruction set.
-pub(super) fn most_packed_lhs_len(m: usize, k: usize) -> Option<usize> {
-    m.checked_add(MOST_ROWS - 1)?.checked_mul(k)
 }
 
 /// Packs some rows of the left operand, `a: [m, k]`. Rows begin at a multiple of [`row_step`] and

@@ -23,7 +23,7 @@ fn random_bytes(dtype: DType, len: usize, rng: &mut Rng, shift: usize) -> Vec<u8
 fn product(isa: Isa, w: Rows<'_>, x: &[f32], m: usize) -> Vec<f32> {
     let nr = w.bytes.len() / w.dtype.row_bytes(w.k).unwrap();
     let mut out = vec![f32::NAN; m * nr];
-    let mut scratch = vec![f32::NAN; scratch_len(w.dtype, m, nr, w.k)];
+    let mut scratch = vec![f32::NAN; scratch_len(isa, w.dtype, (m, nr), w.k)];
     matmul_rows(isa, w, x, &mut out, &mut scratch);
     out
 }

@@ -303,11 +303,14 @@ impl Product<'_> {
             let (rows, cols, first) = (tile.rows.len(), tile.cols.len(), tile.cols.start);
             let x = &x[tile.rows.start * k..tile.rows.end * k];
             let bytes = &raw[(bands[band].expert * n + first) * row_bytes..][..cols * row_bytes];
-            scratch::with(rows * cols + dense::scratch_len(dtype, rows, cols, k), |scratch| {
-                let (result, scratch) = scratch.split_at_mut(rows * cols);
-                dense::matmul_rows(isa, dense::Rows { dtype, k, bytes }, x, result, scratch);
-                copy_tile(&mut tile, first, result, cols);
-            });
+            scratch::with(
+                rows * cols + dense::scratch_len(isa, dtype, (rows, cols), k),
+                |scratch| {
+                    let (result, scratch) = scratch.split_at_mut(rows * cols);
+                    dense::matmul_rows(isa, dense::Rows { dtype, k, bytes }, x, result, scratch);
+                    copy_tile(&mut tile, first, result, cols);
+                },
+            );
         });
         Ok(())
     }

@@ -1,18 +1,18 @@
 //! Contractions: `out[b, m, n] = lhs[b, m, k] * rhs[b, n, k]ᵀ`, f32 out, any weights.
 //!
-//! The kernel follows from the weights: packed panels, rows of 16-bit floats, or f32 GEMM. Tasks
-//! are tiles of the output.
+//! The kernel follows from the weights and the number of rows: packed panels, or what [`Route`] says of
+//! scalar floats. Tasks are tiles of the output.
 
 use fucina_accel::{Call, MatMul, Shape};
 use fucina_dtype::DType;
-use fucina_kernels::dense::{self, Split};
+use fucina_kernels::dense::{self, Route};
 use fucina_kernels::quant::{PANEL_COLS, Plan, activation_len};
 
 use super::blas;
 use super::panels::{Activations, multiply_tile, panels_a_task, rows_a_task};
 use crate::error::{Error, Result};
 use crate::ops::gemm::gemm;
-use crate::ops::{self, split};
+use crate::ops::{self, few, split};
 use crate::runtime::Runtime;
 use crate::scratch;
 use crate::tensor::DynTensor;
@@ -21,10 +21,8 @@ use crate::weight::Packed;
 
 /// Work in multiply-adds that is not worth waking a second thread for.
 pub(super) const SERIAL_WORK: usize = 1 << 16;
-/// Rows from which f32 weights go through blocked GEMM.
-const GEMM_ROWS: usize = 12;
-/// Rows from which 16-bit weights do.
-const DECODE_ROWS: usize = 16;
+/// Most weight rows of a task that streams them: whole tiles of any height.
+const TASK_COLS: usize = 96;
 
 impl DynTensor {
     /// `out[a.., b..] = Σ self[a.., x] * rhs[b.., x]` over the axes `(of self, of rhs)`.
@@ -173,13 +171,13 @@ pub(super) fn cpu(
         let lhs = lhs.contiguous()?;
         return packed_rows(rt, lhs.data()?, packed, (batches * m, n, k), out);
     }
-    let split = Split::new(rt.isa(), rhs.dtype(), m);
-    let blocked = match rhs.dtype() {
-        DType::F32 => m >= GEMM_ROWS || !rhs.is_contiguous(),
-        DType::F16 | DType::BF16 => m >= DECODE_ROWS,
-        _ => false,
+    let route = match Route::new(rt.isa(), rhs.dtype(), m) {
+        _ if rhs.dtype() == DType::F32 && !rhs.is_contiguous() => Route::Blocked,
+        // Packing has its price.
+        Route::Few(_) if work([m, n, k]) < SERIAL_WORK => Route::Stream,
+        route => route,
     };
-    if split.is_none() && blocked {
+    if let Route::Blocked = route {
         let rhs = if rhs.dtype() == DType::F32 { rhs.clone() } else { rhs.contiguous()? };
         return gemm(rt, lhs, &rhs, out);
     }
@@ -188,9 +186,10 @@ pub(super) fn cpu(
         let rhs =
             rhs.narrow(0, if rhs.shape()[0] == 1 { 0 } else { batch }, 1)?.reshape(&[n, k])?;
         let (lhs, rhs) = (lhs.contiguous()?, rhs.contiguous()?);
-        match split {
-            Some(plan) => split::rows(rt, plan, lhs.data()?, &rhs, out)?,
-            None => rows(rt, lhs.data()?, &rhs, out)?,
+        match route {
+            Route::Split(plan) => split::rows(rt, plan, lhs.data()?, &rhs, out)?,
+            Route::Few(plan) => few::rows(rt, plan, lhs.data()?, &rhs, out)?,
+            Route::Stream | Route::Blocked => rows(rt, lhs.data()?, &rhs, out)?,
         }
     }
     Ok(())
@@ -242,14 +241,14 @@ fn rows(rt: &Runtime, x: &[f32], w: &DynTensor, out: &mut [f32]) -> Result<()> {
     let (isa, dtype, m) = (rt.isa(), w.dtype(), x.len() / k);
     let raw = w.bytes("dot")?;
     let row_bytes = raw.len() / n;
-    let cols =
-        if work([m, n, k]) < SERIAL_WORK { n } else { (n / (8 * rt.threads())).clamp(1, 64) };
+    let serial = work([m, n, k]) < SERIAL_WORK;
+    let cols = if serial { n } else { (n / (8 * rt.threads())).clamp(1, TASK_COLS) };
     let row_block = m.min(256);
     rt.team().for_each_tile(out, n, (row_block, cols), |mut tile| {
         let (rows, cols, first) = (tile.rows.len(), tile.cols.len(), tile.cols.start);
         let x = &x[tile.rows.start * k..tile.rows.end * k];
         let bytes = &raw[first * row_bytes..tile.cols.end * row_bytes];
-        scratch::with(rows * cols + dense::scratch_len(dtype, rows, cols, k), |scratch| {
+        scratch::with(rows * cols + dense::scratch_len(isa, dtype, (rows, cols), k), |scratch| {
             let (result, scratch) = scratch.split_at_mut(rows * cols);
             dense::matmul_rows(isa, dense::Rows { dtype, k, bytes }, x, result, scratch);
             copy_tile(&mut tile, first, result, cols);

@@ -8,41 +8,41 @@ use std::arch::x86_64::{
 use fucina_dtype::DType;
 
 use super::{Elem, Product};
-use crate::isa::x86::{load_f32x8, load_u8x16, load_u8x32, store_f32x8, sum_f32x8};
+use crate::isa::x86::{load_f32x8, load_u8x16, load_u8x32, prefetch_line, store_f32x8, sum_f32x8};
 
 /// Elements of a register.
 const LANES: usize = 8;
 
-/// Three weight rows are loaded for up to four activation rows.
+/// Most activation rows that are multiplied while the weights stream by once.
+const MOST_ROWS: usize = 4;
+
+/// Each weight is loaded once for up to four activation rows, for up to 12 sums.
 #[target_feature(enable = "avx2,f16c,fma")]
 pub(super) fn matmul<E: Elem>(product: Product<'_>, out: &mut [f32]) {
-    let rows = product.weight_rows::<E>();
-    let mut first = 0;
-    while rows - first >= 3 {
-        weights::<E, 3>(product, first, out);
-        first += 3;
-    }
-    while rows - first >= 1 {
-        weights::<E, 1>(product, first, out);
-        first += 1;
+    let rows = product.activation_rows();
+    for first in (0..rows).step_by(MOST_ROWS) {
+        macro_rules! by_rows {
+            ($(($weights:literal $rows:literal))*) => {
+                match rows - first {
+                    $($rows => strip::<E, $weights, $rows>(product, first, out),)*
+                    _ => strip::<E, 3, MOST_ROWS>(product, first, out),
+                }
+            };
+        }
+        by_rows!((6 1) (4 2) (3 3) (3 4));
     }
 }
 
-/// `NR` weight rows times all activation rows.
+/// `MR` activation rows times all weight rows, `NR` at a time.
 #[target_feature(enable = "avx2,f16c,fma")]
-fn weights<E: Elem, const NR: usize>(product: Product<'_>, w: usize, out: &mut [f32]) {
-    let rows = product.activation_rows();
-    let mut first = 0;
-    while rows - first >= 4 {
-        tile::<E, NR, 4>(product, (first, w), out);
-        first += 4;
+fn strip<E: Elem, const NR: usize, const MR: usize>(p: Product<'_>, row: usize, out: &mut [f32]) {
+    let rows = p.weight_rows::<E>();
+    let whole = rows / NR * NR;
+    for col in (0..whole).step_by(NR) {
+        tile::<E, NR, MR>(p, (row, col), out);
     }
-    if rows - first >= 2 {
-        tile::<E, NR, 2>(product, (first, w), out);
-        first += 2;
-    }
-    if rows - first >= 1 {
-        tile::<E, NR, 1>(product, (first, w), out);
+    for col in whole..rows {
+        tile::<E, 1, MR>(p, (row, col), out);
     }
 }
 
@@ -54,11 +54,12 @@ fn tile<E: Elem, const NR: usize, const MR: usize>(
 ) {
     let (w, x) = (p.weights::<E, NR>(col), p.activations::<MR>(row));
     let x = x.map(|x| x.as_chunks::<LANES>());
-    let chunk = LANES * E::BYTES;
+    let (chunk, ahead) = (LANES * E::BYTES, p.ahead::<E>(col, NR));
     let mut sums = [[_mm256_setzero_ps(); MR]; NR];
     for i in 0..p.k / LANES {
         let mut weights = [_mm256_setzero_ps(); NR];
         for (to, w) in weights.iter_mut().zip(w) {
+            prefetch_line(w, i * chunk + ahead);
             *to = load::<E>(&w[i * chunk..][..chunk]);
         }
         for r in 0..MR {

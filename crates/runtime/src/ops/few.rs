@@ -1,0 +1,57 @@
+//! Products of few rows with scalar weights: activations are packed once, then one task for each
+//! tile of the output.
+
+use fucina_dtype::DType;
+use fucina_kernels::dense::{Few, Rows};
+use zerocopy::FromBytes;
+
+use super::matmul::{SERIAL_WORK, copy_tile, work};
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::runtime::Runtime;
+use crate::scratch;
+use crate::tensor::DynTensor;
+
+const OP: &str = "dot";
+
+/// Most weights of one task.
+const TASK_COLS: usize = 96;
+
+/// `x: [m, k]` times contiguous weights `[n, k]`. No size is zero.
+pub(super) fn rows(
+    rt: &Runtime,
+    plan: Few,
+    x: &[f32],
+    w: &DynTensor,
+    out: &mut [f32],
+) -> Result<()> {
+    let &[n, k] = w.shape() else { unreachable!("rank two by construction") };
+    let (m, dtype) = (x.len() / k, w.dtype());
+    let serial = work([m, n, k]) < SERIAL_WORK;
+    let len_bytes = plan.packed_len(k).unwrap_or(usize::MAX).saturating_mul(4);
+    let mut storage = rt.pool().take(len_bytes)?;
+    let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, OP))?;
+    let packed = <[f32]>::mut_from_bytes(&mut bytes[..len_bytes])
+        .map_err(|_| Error::Unaligned { op: OP, dtype: DType::F32 })?;
+    let pack = |block: usize, out: &mut [f32]| plan.pack(x, k, block, out);
+    if serial {
+        packed.chunks_mut(plan.block_len()).enumerate().for_each(|(at, out)| pack(at, out));
+    } else {
+        rt.team().for_each_chunk(packed, plan.block_len(), pack);
+    }
+    let (packed, raw) = (&*packed, w.bytes(OP)?);
+    let row_bytes = raw.len() / n;
+    let step = plan.tile_rows();
+    let cols =
+        if serial { n } else { (n / (8 * rt.threads()) / step * step).clamp(step, TASK_COLS) };
+    rt.team().for_each_tile(out, n, (m, cols), |mut tile| {
+        let (cols, first) = (tile.cols.len(), tile.cols.start);
+        let w = Rows { dtype, k, bytes: &raw[first * row_bytes..tile.cols.end * row_bytes] };
+        scratch::with(m * cols + plan.scratch_len(), |scratch| {
+            let (result, scratch) = scratch.split_at_mut(m * cols);
+            plan.multiply(w, packed, result, scratch);
+            copy_tile(&mut tile, first, result, cols);
+        });
+    });
+    Ok(())
+}
