@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fucina_dtype::DType;
+use fucina_kernels::dense::MatrixMut;
 use fucina_kernels::dense::{Rows, matmul_rows, scratch_len};
 use fucina_kernels::isa::Isa;
 use fucina_kernels::quant::{
@@ -300,8 +301,9 @@ impl Case<'_> {
             let panels =
                 packed.bytes()[share.start * bytes..share.end * bytes].chunks(PANELS * bytes);
             for (panels, out) in panels.zip(buffers.out.chunks_mut(PANELS * self.m * PANEL_COLS)) {
-                let out = &mut out[..panels.len() / bytes * self.m * PANEL_COLS];
-                matmul_panels(self.isa, layout, panels, &self.quantized, out, scratch);
+                let cols = panels.len() / bytes * PANEL_COLS;
+                let mut out = MatrixMut::new(&mut out[..self.m * cols], self.m, cols);
+                matmul_panels(self.isa, layout, panels, &self.quantized, &mut out, scratch);
             }
             return;
         }

@@ -15,7 +15,9 @@
 use std::time::{Duration, Instant};
 
 use fucina_dtype::DType;
-use fucina_kernels::dense::{Rows, SPLIT_BLOCK, SPLIT_ROWS, Split, matmul_rows, scratch_len};
+use fucina_kernels::dense::{
+    MatrixMut, Rows, SPLIT_BLOCK, SPLIT_ROWS, Split, matmul_rows, scratch_len,
+};
 use fucina_kernels::isa::{AmxState, Isa};
 use fucina_kernels::quant::{
     Kernel, PANEL_COLS, PackLayout, Plan, activation_len, matmul_planned, pack_panel,
@@ -138,8 +140,9 @@ fn packed(isa: Isa, layout: &PackLayout, raw: &[u8], x: &[f32], effort: &Effort)
         let times: [f64; 3] = medians(effort.rounds, |which| {
             let (plan, count) = (plans[which], count(&plans[which]));
             for panels in panels.chunks(count * layout.panel_bytes()) {
-                let out = &mut out[..panels.len() / layout.panel_bytes() * m * PANEL_COLS];
-                matmul_planned(plan, (layout, panels), (&words[which], m), out, &mut scratch);
+                let cols = panels.len() / layout.panel_bytes() * PANEL_COLS;
+                let mut out = MatrixMut::new(&mut out[..m * cols], m, cols);
+                matmul_planned(plan, (layout, panels), (&words[which], m), &mut out, &mut scratch);
             }
         });
         let at = KERNELS.iter().position(|kernel| *kernel == planned.kernel()).unwrap_or(0);

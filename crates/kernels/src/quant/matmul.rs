@@ -1,4 +1,4 @@
-//! `out[panels, rows, 16] = x[rows, k] * panels[16, k]ᵀ`.
+//! `out[rows, n] = x[rows, k] * panels[n, k]ᵀ`, panel by panel.
 //!
 //! The sum of products inside a group is an exact i32, at most `32 * 255 * 127 < 2^24`, so its
 //! conversion to f32 is exact as well. For each group a kernel adds
@@ -9,6 +9,7 @@ use super::arrange;
 use super::format::{Packed, with_format};
 use super::quantize::{XBlock, activation_len};
 use super::{PANEL_COLS, PackLayout};
+use crate::dense::MatrixMut;
 use crate::isa::Isa;
 
 #[cfg(target_arch = "x86_64")]
@@ -41,32 +42,28 @@ pub const fn scratch_words(k: usize) -> usize {
 /// Consecutive panels times a batch of quantized rows. `out` is overwritten.
 ///
 /// `panels` may have any alignment. `x` is `[rows]` records of
-/// [`quantize_row`](super::quantize_row), `out` is `[panels, rows, 16]`. Nothing is kept in
-/// `scratch`.
+/// [`quantize_row`](super::quantize_row), `out` is `[rows, n]`, with 16 columns for each panel but for
+/// the last, which may have fewer. Nothing is kept in `scratch`.
 ///
 /// # Panics
 ///
-/// Panics if `panels` is not whole panels, if `out` or `x` does not have the size that the layout
-/// and the number of rows give it, or if `scratch` has fewer than [`scratch_words`].
+/// Panics if `panels` is not whole panels, if `out` or `x` does not have the size that they and the
+/// layout give it, or if `scratch` has fewer than [`scratch_words`].
 pub fn matmul_panels(
     isa: Isa,
     layout: &PackLayout,
     panels: &[u8],
     x: &[u32],
-    out: &mut [f32],
+    out: &mut MatrixMut<'_>,
     scratch: &mut [u32],
 ) {
-    if layout.k() == 0 || out.is_empty() {
-        out.fill(0.0);
-        return;
+    if layout.k() == 0 || out.rows() == 0 || out.cols() == 0 {
+        return out.zero();
     }
-    let panel_bytes = layout.panel_bytes();
+    let (panel_bytes, rows) = (layout.panel_bytes(), out.rows());
     assert!(panels.len().is_multiple_of(panel_bytes), "size of the panels");
-    let count = panels.len() / panel_bytes;
-    let rows = x.len() / activation_len(layout.k());
-    assert_eq!(x.len(), rows * activation_len(layout.k()), "words of x");
-    let elems = count.checked_mul(rows).and_then(|rows| rows.checked_mul(PANEL_COLS));
-    assert_eq!(Some(out.len()), elems, "elements of out");
+    assert_eq!(out.cols().div_ceil(PANEL_COLS), panels.len() / panel_bytes, "columns of out");
+    assert_eq!(Some(x.len()), rows.checked_mul(activation_len(layout.k())), "words of x");
     assert!(scratch.len() >= scratch_words(layout.k()), "words of scratch");
     let x = Records { blocks: x.as_chunks().0, rows, in_tiles: false };
     multiply(isa, layout, panels, x, out, scratch);
@@ -78,11 +75,11 @@ fn multiply(
     layout: &PackLayout,
     panels: &[u8],
     x: Records<'_>,
-    out: &mut [f32],
+    out: &mut MatrixMut<'_>,
     scratch: &mut [u32],
 ) {
     let panel_bytes = layout.panel_bytes();
-    let mut out = Out { blocks: out.as_chunks_mut().0, rows: x.rows, panel_bytes };
+    let mut out = Out { matrix: out, first: (0, 0), rows: x.rows, panel_bytes };
     let scratch = scratch.as_chunks_mut().0;
     with_format!(layout.dtype(), F => dispatch::<F>(isa, panels, x, &mut out, scratch), _ => ());
 }
@@ -91,11 +88,11 @@ fn dispatch<F: Packed>(
     isa: Isa,
     panels: &[u8],
     x: Records<'_>,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) {
     match isa {
-        Isa::Scalar => out.each(panels, |panel, out| scalar::matmul::<F>(panel, x.blocks, out)),
+        Isa::Scalar => scalar::matmul::<F>(panels, x.blocks, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX2, FMA and F16C.
         Isa::Avx2(token) if token.vnni().is_none() => unsafe {
@@ -121,24 +118,30 @@ fn dispatch<F: Packed>(
     }
 }
 
-/// The output `[panels, rows, 16]`. There is at least one row, and a panel has bytes.
-struct Out<'a> {
-    blocks: &'a mut [[f32; PANEL_COLS]],
+/// Where results go: at least one row, and 16 columns of the matrix for each panel, fewer for the
+/// last. A panel has bytes.
+struct Out<'a, 'm> {
+    matrix: &'a mut MatrixMut<'m>,
+    /// Row and column of the first result.
+    first: (usize, usize),
     rows: usize,
     panel_bytes: usize,
 }
 
-impl Out<'_> {
-    /// Calls `kernel(panel, [rows, 16])` for each panel.
-    fn each(&mut self, panels: &[u8], kernel: impl Fn(&[u8], &mut [[f32; PANEL_COLS]])) {
-        let panels = panels.chunks_exact(self.panel_bytes);
-        panels.zip(self.blocks.chunks_exact_mut(self.rows)).for_each(|(p, out)| kernel(p, out));
-    }
-
-    /// Rows of panel `panel`, from `row` on.
-    #[inline]
-    fn from(&mut self, panel: usize, row: usize) -> &mut [[f32; PANEL_COLS]] {
-        &mut self.blocks[panel * self.rows..(panel + 1) * self.rows][row..]
+impl Out<'_, '_> {
+    /// Writes results of panel `panel` from row `row` on. Rows that do not exist are dropped.
+    #[expect(clippy::inline_always, reason = "copies with the registers of the caller")]
+    #[inline(always)]
+    fn put(&mut self, panel: usize, row: usize, results: &[[f32; PANEL_COLS]]) {
+        let col = self.first.1 + panel * PANEL_COLS;
+        let width = PANEL_COLS.min(self.matrix.cols() - col);
+        for (row, results) in (row..self.rows).zip(results) {
+            let to = self.matrix.part(self.first.0 + row, col, width);
+            match to.first_chunk_mut() {
+                Some(to) => *to = *results,
+                None => to.copy_from_slice(&results[..width]),
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     PANEL_COLS, PackLayout, activation_len, matmul_panels, pack_panel, quantize_row, scratch_words,
     unpack_row,
 };
+use crate::dense::MatrixMut;
 use crate::isa::Isa;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -106,28 +107,17 @@ fn quantize(isa: Isa, x: &[f32], k: usize) -> Vec<u32> {
     out
 }
 
-/// All panels; returns `[m, n]` without the padding.
+/// All panels; returns `[m, n]`.
 fn matmul(isa: Isa, w: &Weight, x: &[u32], m: usize) -> Vec<f32> {
-    columns(&run(isa, &w.layout, &w.packed, x, m), m, w.layout.n())
+    run(isa, &w.layout, &w.packed, x, m)
 }
 
-/// `[m, n]` out of `[panels, m, 16]`.
-fn columns(panels: &[f32], m: usize, n: usize) -> Vec<f32> {
-    let mut out = vec![f32::NAN; m * n];
-    for (p, tile) in panels.chunks_exact((m * PANEL_COLS).max(1)).enumerate() {
-        for (out, tile) in out.chunks_exact_mut(n).zip(tile.chunks_exact(PANEL_COLS)) {
-            let columns = PANEL_COLS.min(n - p * PANEL_COLS);
-            out[p * PANEL_COLS..][..columns].copy_from_slice(&tile[..columns]);
-        }
-    }
-    out
-}
-
-/// The kernel as it is, `[panels, m, 16]`, with poisoned output and scratch.
+/// The kernel as it is, with poisoned output and scratch. Returns `[m, n]`.
 fn run(isa: Isa, layout: &PackLayout, panels: &[u8], x: &[u32], m: usize) -> Vec<f32> {
-    let mut out = vec![f32::NAN; layout.panels() * m * PANEL_COLS];
+    let mut out = vec![f32::NAN; m * layout.n()];
     let mut scratch = vec![u32::MAX; scratch_words(layout.k())];
-    matmul_panels(isa, layout, panels, x, &mut out, &mut scratch);
+    let mut matrix = MatrixMut::new(&mut out, m, layout.n());
+    matmul_panels(isa, layout, panels, x, &mut matrix, &mut scratch);
     out
 }
 

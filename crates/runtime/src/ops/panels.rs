@@ -8,12 +8,13 @@ use fucina_kernels::quant::{
 };
 use zerocopy::FromBytes;
 
-use super::matmul::{SERIAL_WORK, copy_tile, work};
+use super::matmul::{SERIAL_WORK, work};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::runtime::Runtime;
 use crate::scratch;
 use crate::threads::TileMut;
+use crate::threads_matrix::matrix;
 
 /// Words of a row in a step of activations.
 const STEP_WORDS: usize = 16;
@@ -88,19 +89,15 @@ pub(super) fn multiply_tile(
 ) {
     let (rows, k) = (tile.rows.len(), layout.k());
     let at_once = plan.panels_at_once(rows, k).min(tile.cols.len().div_ceil(PANEL_COLS));
-    let block = rows * PANEL_COLS;
-    let scratch_len = planned_scratch_len(plan, k, (at_once, rows));
-    scratch::with(at_once * block + scratch_len, |scratch| {
-        let (results, scratch) = scratch.split_at_mut(at_once * block);
-        for first in tile.cols.clone().step_by(at_once * PANEL_COLS) {
-            let count = (tile.cols.end - first).div_ceil(PANEL_COLS).min(at_once);
-            let at = first / PANEL_COLS * layout.panel_bytes();
-            let panels = &panels[at..][..count * layout.panel_bytes()];
-            let results = &mut results[..count * block];
-            matmul_planned(plan, (layout, panels), (x, rows), results, scratch);
-            for (p, result) in results.chunks_exact(block).enumerate() {
-                copy_tile(tile, first + p * PANEL_COLS, result, PANEL_COLS);
-            }
+    let (first_panel, mut out) = (tile.cols.start / PANEL_COLS, matrix(tile));
+    scratch::with(planned_scratch_len(plan, k, (at_once, rows)), |scratch| {
+        for (first, at) in
+            (0..out.cols()).step_by(at_once * PANEL_COLS).zip((first_panel..).step_by(at_once))
+        {
+            let cols = first..out.cols().min(first + at_once * PANEL_COLS);
+            let len = cols.len().div_ceil(PANEL_COLS) * layout.panel_bytes();
+            let panels = &panels[at * layout.panel_bytes()..][..len];
+            matmul_planned(plan, (layout, panels), (x, rows), &mut out.columns(cols), scratch);
         }
     });
 }

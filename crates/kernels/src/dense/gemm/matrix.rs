@@ -1,6 +1,7 @@
 //! Views of f32 matrices.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A matrix in a slice, at any strides, zero included.
 #[derive(Debug, Clone, Copy)]
@@ -79,9 +80,21 @@ impl<'a> MatrixMut<'a> {
         self.cols
     }
 
+    /// Some columns, exclusively borrowed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the matrix does not have them.
+    pub fn columns(&mut self, cols: Range<usize>) -> MatrixMut<'_> {
+        assert!(cols.start <= cols.end && cols.end <= self.cols, "columns of the matrix");
+        // No further than one past the end of the first row, and not used if there is none.
+        let base = self.base.wrapping_add(cols.start);
+        MatrixMut { base, cols: cols.len(), _data: PhantomData, ..*self }
+    }
+
     /// Elements `col..col + len` of a row.
     #[inline(always)]
-    pub(super) fn part(&mut self, row: usize, col: usize, len: usize) -> &mut [f32] {
+    pub(crate) fn part(&mut self, row: usize, col: usize, len: usize) -> &mut [f32] {
         assert!(row < self.rows && col <= self.cols && len <= self.cols - col, "inside the matrix");
         // SAFETY: the element is inside the rectangle, whose address range fits `isize`.
         let at = unsafe { self.base.add(row * self.row_stride + col) };
@@ -91,7 +104,7 @@ impl<'a> MatrixMut<'a> {
     }
 
     /// Writes zeros.
-    pub(super) fn zero(&mut self) {
+    pub(crate) fn zero(&mut self) {
         for row in 0..self.rows {
             self.part(row, 0, self.cols).fill(0.0);
         }

@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::avx512_vnni::{load_f16, scales, unpack};
 use super::tiles::{Panels, Tall};
+use crate::dense::MatrixMut;
 use crate::isa::Amx;
 use crate::isa::amx_ops::{B_STEP, B_TILE, BLOCK_COLS, Bf16Tiles, Factors, Shape, TILE};
 use crate::isa::x86::{load_u8x64, store_u32x16};
@@ -43,7 +44,7 @@ pub(super) fn matmul<F: Packed>(
     proof: Amx,
     panels: Panels<'_>,
     x: Tall<'_>,
-    out: &mut [f32],
+    out: &mut MatrixMut<'_>,
     scratch: &mut [f32],
 ) {
     let (count, row_blocks) = (panels.count(), x.rows.div_ceil(BLOCK_COLS));
@@ -73,12 +74,13 @@ pub(super) fn matmul<F: Packed>(
         }
     }
     drop(tiles);
-    let (out, _) = out.as_chunks_mut::<PANEL_COLS>();
-    for (p, out) in out.chunks_exact_mut(x.rows).enumerate() {
-        for (row, out) in out.iter_mut().enumerate() {
-            let block = &c[row / BLOCK_COLS * pairs + p / 2];
-            let at = row % BLOCK_COLS * BLOCK_COLS + p % 2 * PANEL_COLS;
-            out.copy_from_slice(&block[at..][..PANEL_COLS]);
+    let cols = out.cols();
+    for row in 0..x.rows {
+        let blocks = &c[row / BLOCK_COLS * pairs..][..pairs];
+        for (block, first) in blocks.iter().zip((0..cols).step_by(BLOCK_COLS)) {
+            let len = BLOCK_COLS.min(cols - first);
+            let at = row % BLOCK_COLS * BLOCK_COLS;
+            out.part(row, first, len).copy_from_slice(&block[at..][..len]);
         }
     }
 }

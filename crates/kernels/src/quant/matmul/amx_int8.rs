@@ -16,6 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::avx512_vnni::{self, load_f16, scales, unpack};
 use super::tiles::{Panels, Tall};
 use super::{Out, Records, scratch_words};
+use crate::dense::MatrixMut;
 use crate::isa::Amx;
 use crate::isa::amx_ops::{Int8Tiles, TILE};
 use crate::isa::x86::{load_f32x16, load_i32x16, store_f32x16, store_u8x64};
@@ -55,7 +56,7 @@ pub(super) fn matmul<F: Packed>(
     proof: Amx,
     panels: Panels<'_>,
     x: Tall<'_>,
-    out: &mut [f32],
+    out: &mut MatrixMut<'_>,
     scratch: &mut [f32],
 ) {
     if F::GROUP == 32 {
@@ -72,7 +73,7 @@ fn multiply<F: Packed, const K: usize>(
     tiles: &Int8Tiles<K>,
     panels: Panels<'_>,
     x: Tall<'_>,
-    out: &mut [f32],
+    out: &mut MatrixMut<'_>,
     scratch: &mut [f32],
 ) {
     let (quads, rest) = scratch.split_at_mut(QUAD_WORDS);
@@ -90,8 +91,9 @@ fn multiply<F: Packed, const K: usize>(
     let in_tiles = if left <= FEW_ROWS { x.rows - left } else { x.rows };
     let record = activation_len(panels.k) / 16;
     let (blocks, _) = x.words.as_chunks();
-    let (out, _) = out.as_chunks_mut::<PANEL_COLS>();
-    for (p, out) in out.chunks_exact_mut(x.rows).enumerate() {
+    for p in 0..panels.count() {
+        let panel_bytes = panels.panel_bytes;
+        let mut at = Out { matrix: out, first: (0, p * PANEL_COLS), rows: in_tiles, panel_bytes };
         for first in (0..panels.k).step_by(CHUNK_K) {
             let len = CHUNK_K.min(panels.k - first);
             unpack_chunk::<F>(panels.units::<F>(p, first, len), &mut chunk);
@@ -104,14 +106,13 @@ fn multiply<F: Packed, const K: usize>(
                 add_chunk::<F, K>(tiles, (&chunk, len), &x, results, sums);
             }
         }
+        at.put(0, 0, &results[..in_tiles]);
         if in_tiles < x.rows {
             let few_rows = &blocks[in_tiles * record..x.rows * record];
             let x = Records { blocks: few_rows, rows: left, in_tiles: false };
-            let blocks = &mut out[in_tiles..];
-            let mut out = Out { blocks, rows: left, panel_bytes: panels.panel_bytes };
-            avx512_vnni::matmul::<F>(panels.panel(p), x, &mut out, few.as_chunks_mut().0);
+            (at.first.0, at.rows) = (in_tiles, left);
+            avx512_vnni::matmul::<F>(panels.panel(p), x, &mut at, few.as_chunks_mut().0);
         }
-        out[..in_tiles].copy_from_slice(&results[..in_tiles]);
     }
 }
 

@@ -24,7 +24,7 @@ const HALF: usize = PANEL_COLS / 2;
 pub(super) fn matmul<F: Packed>(
     panels: &[u8],
     x: Records<'_>,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) {
     let mut row = 0;
@@ -46,17 +46,18 @@ fn tiles<F: Packed, const MR: usize>(
     panels: &[u8],
     x: Records<'_>,
     row: usize,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) -> usize {
     let x = x.interleaved::<MR>(row, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
-        let out = out.from(p, row);
+        let mut results = [[0.0; PANEL_COLS]; MR];
         // Six bits have the most lines and the fewest spare instructions: only the first rows ask
         // for what later rows find in a cache.
         let ahead = row == 0 || F::GROUP == 32;
-        tile::<F, MR>(panel, 0, ahead, x, out);
-        tile::<F, MR>(panel, 1, ahead, x, out);
+        tile::<F, MR>(panel, 0, ahead, x, &mut results);
+        tile::<F, MR>(panel, 1, ahead, x, &mut results);
+        out.put(p, row, &results);
     }
     MR
 }

@@ -17,7 +17,7 @@ use crate::quant::quantize::XBlock;
 pub(super) fn matmul<F: Packed>(
     panels: &[u8],
     x: Records<'_>,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) {
     let mut row = 0;
@@ -39,14 +39,15 @@ fn tiles<F: Packed, const MR: usize>(
     panels: &[u8],
     x: Records<'_>,
     row: usize,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) -> usize {
     let x = x.interleaved::<MR>(row, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
-        let out = out.from(p, row);
-        tile::<F, MR>(panel, 0, x, out);
-        tile::<F, MR>(panel, 1, x, out);
+        let mut results = [[0.0; PANEL_COLS]; MR];
+        tile::<F, MR>(panel, 0, x, &mut results);
+        tile::<F, MR>(panel, 1, x, &mut results);
+        out.put(p, row, &results);
     }
     MR
 }

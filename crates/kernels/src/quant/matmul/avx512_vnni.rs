@@ -21,7 +21,7 @@ use crate::quant::quantize::{Bias, XBlock, word};
 pub(super) fn matmul<F: Packed>(
     panels: &[u8],
     x: Records<'_>,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) {
     let mut row = 0;
@@ -43,12 +43,14 @@ fn tiles<F: Packed, const MR: usize, const CH: usize>(
     panels: &[u8],
     x: Records<'_>,
     row: usize,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) -> usize {
     let x = x.interleaved::<MR>(row, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
-        tile::<F, MR, CH>(panel, x, out.from(p, row));
+        let mut results = [[0.0; PANEL_COLS]; MR];
+        tile::<F, MR, CH>(panel, x, &mut results);
+        out.put(p, row, &results);
     }
     MR
 }

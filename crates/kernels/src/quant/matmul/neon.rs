@@ -26,7 +26,7 @@ pub(super) const REGISTERS: usize = PANEL_COLS / LANES;
 /// instructions for 1024 products, in a tile of four rows and eight columns with 4 bits in groups
 /// of 32: 128 products, 32 broadcasts of activations, 16 to unpack, 56 to sum and scale.
 #[target_feature(enable = "neon")]
-pub(super) fn matmul<F: Packed>(panels: &[u8], x: &[XBlock], out: &mut Out<'_>) {
+pub(super) fn matmul<F: Packed>(panels: &[u8], x: &[XBlock], out: &mut Out<'_, '_>) {
     let mut row = 0;
     while row < out.rows {
         row += match out.rows - row {
@@ -44,13 +44,15 @@ fn tiles<F: Packed, const MR: usize, const C: usize>(
     panels: &[u8],
     x: &[XBlock],
     row: usize,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
 ) -> usize {
     let x = records(x, row, out.rows);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
+        let mut results = [[0.0; PANEL_COLS]; MR];
         for first in (0..REGISTERS).step_by(C) {
-            tile::<F, MR, C>(panel, first, x, out.from(p, row));
+            tile::<F, MR, C>(panel, first, x, &mut results);
         }
+        out.put(p, row, &results);
     }
     MR
 }

@@ -33,7 +33,7 @@ type Pair = [XBlock; 2];
 pub(super) fn matmul<F: Packed>(
     panels: &[u8],
     x: &[XBlock],
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) {
     let mut row = 0;
@@ -54,12 +54,14 @@ fn tiles<F: Packed, const R: usize>(
     panels: &[u8],
     x: &[XBlock],
     row: usize,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, '_>,
     scratch: &mut [XBlock],
 ) -> usize {
     let x = pairs::<R>(x, row, out.rows, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
-        tile::<F, R>(panel, x, out.from(p, row));
+        let mut results = [[[0.0; PANEL_COLS]; 2]; R];
+        tile::<F, R>(panel, x, results.as_flattened_mut());
+        out.put(p, row, results.as_flattened());
     }
     2 * R
 }

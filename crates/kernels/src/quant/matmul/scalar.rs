@@ -1,14 +1,26 @@
 #![deny(unsafe_code)]
 
-use crate::quant::PANEL_COLS;
+use super::Out;
 use crate::quant::format::Packed;
 use crate::quant::pack::{load_quad, load_scales};
 use crate::quant::quantize::{Bias, XBlock, word};
+use crate::quant::{PANEL_COLS, TILE_ROWS};
 
 /// The specification: unpack 32 k at a time, then one row after the other.
-pub(super) fn matmul<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
+pub(super) fn matmul<F: Packed>(panels: &[u8], x: &[XBlock], out: &mut Out<'_, '_>) {
+    let record = x.len() / out.rows;
+    for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
+        for (tile, x) in x.chunks(TILE_ROWS * record).enumerate() {
+            let mut results = [[0.0; PANEL_COLS]; TILE_ROWS];
+            let rows = x.len() / record;
+            multiply::<F>(panel, x, &mut results[..rows]);
+            out.put(p, tile * TILE_ROWS, &results[..rows]);
+        }
+    }
+}
+
+fn multiply<F: Packed>(panel: &[u8], x: &[XBlock], out: &mut [[f32; PANEL_COLS]]) {
     let record = x.len() / out.len();
-    out.as_flattened_mut().fill(0.0);
     for (u, unit) in panel.chunks_exact(F::UNIT_BYTES).enumerate() {
         let planes = unit[F::QUANTS_AT..].chunks_exact(F::QUANT_BYTES);
         for (g, planes) in planes.enumerate() {

@@ -7,6 +7,7 @@ use super::super::{PANEL_COLS, PackLayout, activation_len};
 use super::{Records, multiply, scratch_words};
 #[cfg(target_arch = "x86_64")]
 use super::{amx_bf16, amx_int8};
+use crate::dense::MatrixMut;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Isa;
 
@@ -67,8 +68,8 @@ pub fn planned_scratch_len(plan: Plan, k: usize, (panels, rows): (usize, usize))
     }
 }
 
-/// Consecutive panels times rows of activations, by the kernel of a plan. `out`, `[panels, rows, 16]`,
-/// is overwritten.
+/// Consecutive panels times rows of activations, by the kernel of a plan. `out`, `[rows, n]` as
+/// [`matmul_panels`](super::matmul_panels) has it, is overwritten.
 ///
 /// `x` begins with what [`Plan::write`] writes for `rows` rows, with [`Plan::rows_behind`] more behind
 /// them.
@@ -85,13 +86,13 @@ pub fn matmul_planned(
     plan: Plan,
     (layout, panels): (&PackLayout, &[u8]),
     (words, rows): (&[u32], usize),
-    out: &mut [f32],
+    out: &mut MatrixMut<'_>,
     scratch: &mut [f32],
 ) {
     let (k, len) = (layout.k(), activation_len(layout.k()));
-    if k == 0 || rows == 0 {
-        out.fill(0.0);
-        return;
+    assert_eq!(rows, out.rows(), "rows of out");
+    if k == 0 || rows == 0 || out.cols() == 0 {
+        return out.zero();
     }
     let panel_bytes = layout.panel_bytes();
     assert!(panels.len().is_multiple_of(panel_bytes), "panels are whole");
@@ -99,12 +100,8 @@ pub fn matmul_planned(
     let room = plan.room(rows);
     let all = room.checked_add(plan.rows_behind()).and_then(|rows| rows.checked_mul(len));
     assert!(all.is_some_and(|all| all <= words.len()), "words of x");
-    let elems = count.checked_mul(rows).and_then(|rows| rows.checked_mul(PANEL_COLS));
-    assert_eq!(Some(out.len()), elems, "elements of out");
+    assert_eq!(out.cols().div_ceil(PANEL_COLS), count, "columns of out");
     assert!(scratch.len() >= planned_scratch_len(plan, k, (count, rows)), "elements of scratch");
-    if out.is_empty() {
-        return;
-    }
     if plan.kernel() == Kernel::Vector {
         let scratch = <[u32]>::mut_from_bytes(scratch.as_mut_bytes()).unwrap_or_default();
         let blocks = words[..room * len].as_chunks().0;
@@ -126,7 +123,7 @@ fn tiles<F: Packed>(
     plan: Plan,
     panels: Panels<'_>,
     x: Tall<'_>,
-    out: &mut [f32],
+    out: &mut MatrixMut<'_>,
     scratch: &mut [f32],
 ) {
     let Isa::Avx512Vnni(token) = plan.isa() else { unreachable!("a plan with tiles") };

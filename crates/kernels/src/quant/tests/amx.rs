@@ -24,19 +24,13 @@ fn write_rows(plan: Plan, x: &[f32], k: usize) -> Guarded<u32> {
 /// All panels in one call, in poisoned memory without anything behind it. Returns `[m, n]`.
 fn product(plan: Plan, w: &Weight, words: &[u32], m: usize) -> Vec<f32> {
     let (n, k, panels) = (w.layout.n(), w.layout.k(), w.layout.panels());
-    let mut out = Guarded::new(&vec![f32::NAN; panels * m * PANEL_COLS]);
+    let mut out = Guarded::new(&vec![f32::NAN; m * n]);
     let mut scratch = Guarded::new(&vec![f32::NAN; planned_scratch_len(plan, k, (panels, m))]);
     let packed = Guarded::new(&w.packed);
-    matmul_planned(plan, (&w.layout, &packed), (words, m), &mut out, &mut scratch);
+    let mut matrix = MatrixMut::new(&mut out, m, n);
+    matmul_planned(plan, (&w.layout, &packed), (words, m), &mut matrix, &mut scratch);
     assert!(!is_configured(), "the tiles are released");
-    let mut rows = vec![f32::NAN; m * n];
-    for (p, out) in out.chunks_exact((m * PANEL_COLS).max(1)).enumerate() {
-        let columns = PANEL_COLS.min(n - p * PANEL_COLS);
-        for (row, out) in rows.chunks_exact_mut(n).zip(out.chunks_exact(PANEL_COLS)) {
-            row[p * PANEL_COLS..][..columns].copy_from_slice(&out[..columns]);
-        }
-    }
-    rows
+    out.to_vec()
 }
 
 /// The integer tiles return the bits of the vector kernel, which other tests hold to f64.
@@ -251,18 +245,20 @@ fn what_is_not_finite_stays_in_its_row() {
 #[test]
 fn empty_products_are_zero_or_empty() {
     let Some(isa) = for_tests() else { return };
+    let none = |rows| MatrixMut::new(&mut [], rows, 0);
     for kernel in [Kernel::Vector, Kernel::Int8Tiles, Kernel::Bf16Tiles] {
         let layout = |n, k| PackLayout::new(DType::Q4_K, n, k).unwrap();
         let plan = Plan::new(isa, &layout(5, 0), 1).with_kernel(kernel).unwrap();
         let mut out = [f32::NAN; 2 * PANEL_COLS];
-        matmul_planned(plan, (&layout(5, 0), &[]), (&[], 2), &mut out, &mut []);
+        let mut matrix = MatrixMut::new(&mut out, 2, PANEL_COLS);
+        matmul_planned(plan, (&layout(5, 0), &[]), (&[], 2), &mut matrix, &mut []);
         assert!(out.iter().all(|&x| x.to_bits() == 0), "no k");
         let w = Weight::random(DType::Q4_K, 16, 256, &mut Rng::new(8));
         let mut scratch = vec![0.0; planned_scratch_len(plan, 256, (1, 0))];
-        matmul_planned(plan, (&w.layout, &w.packed), (&[], 0), &mut [], &mut scratch);
+        matmul_planned(plan, (&w.layout, &w.packed), (&[], 0), &mut none(0), &mut scratch);
         let words = vec![0; 40 * activation_len(256)];
         let mut scratch = vec![0.0; planned_scratch_len(plan, 256, (0, 9))];
-        matmul_planned(plan, (&w.layout, &[]), (&words, 9), &mut [], &mut scratch);
+        matmul_planned(plan, (&w.layout, &[]), (&words, 9), &mut none(9), &mut scratch);
     }
 }
 
@@ -273,7 +269,9 @@ fn rows_without_others_behind_them_are_refused() {
     let Some(plan) = plan(&w, Kernel::Bf16Tiles) else { panic!("words of x") };
     let words = vec![0; (9 + plan.rows_behind() - 1) * activation_len(32)];
     let mut scratch = vec![0.0; planned_scratch_len(plan, 32, (1, 9))];
-    matmul_planned(plan, (&w.layout, &w.packed), (&words, 9), &mut [0.0; 144], &mut scratch);
+    let mut out = [0.0; 144];
+    let mut out = MatrixMut::new(&mut out, 9, 16);
+    matmul_planned(plan, (&w.layout, &w.packed), (&words, 9), &mut out, &mut scratch);
 }
 
 /// The error that a caller sees, on ordinary values: what docs/perf/0005 says.

@@ -22,10 +22,11 @@ fn write(plan: Plan, x: &[f32], k: usize, steps: usize) -> Vec<u32> {
 
 fn planned(plan: Plan, w: &Weight, words: &[u32], m: usize) -> Vec<f32> {
     let (k, panels) = (w.layout.k(), w.layout.panels());
-    let mut out = vec![f32::NAN; panels * m * PANEL_COLS];
+    let mut out = vec![f32::NAN; m * w.layout.n()];
     let mut scratch = vec![f32::NAN; planned_scratch_len(plan, k, (panels, m))];
-    matmul_planned(plan, (&w.layout, &w.packed), (words, m), &mut out, &mut scratch);
-    columns(&out, m, w.layout.n())
+    let mut matrix = MatrixMut::new(&mut out, m, w.layout.n());
+    matmul_planned(plan, (&w.layout, &w.packed), (words, m), &mut matrix, &mut scratch);
+    out
 }
 
 /// Every order gives the bits that record after record gives, whatever pieces it is written in.

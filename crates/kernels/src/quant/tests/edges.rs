@@ -209,6 +209,7 @@ fn a_short_scratch_is_refused() {
     let layout = PackLayout::new(DType::Q8_0, 16, 32).unwrap();
     let (panel, mut out) = (vec![0; layout.panel_bytes()], [0.0; PANEL_COLS]);
     let mut scratch = vec![0; scratch_words(32) - 1];
+    let mut out = MatrixMut::new(&mut out, 1, PANEL_COLS);
     matmul_panels(Isa::Scalar, &layout, &panel, &[0; 16], &mut out, &mut scratch);
 }
 
