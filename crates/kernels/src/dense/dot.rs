@@ -10,7 +10,7 @@ pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "aarch64")]
-mod neon;
+pub(super) mod neon;
 mod scalar;
 
 /// A scalar type that weights may have.

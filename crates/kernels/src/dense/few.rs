@@ -26,6 +26,8 @@ use crate::isa::Isa;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 /// Most of `k` that is multiplied before sums leave their registers.
 const DEPTH: usize = 256;
@@ -91,6 +93,8 @@ impl Few {
             Isa::Avx512Vnni(_) if m <= avx2::LANES => (avx2::LANES, 1),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni(_) => (avx512::LANES, avx512::MOST_REGS),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) => (neon::LANES, neon::MOST_REGS),
             _ => return None,
         };
         let all = m.div_ceil(lanes);
@@ -112,6 +116,8 @@ impl Few {
             (Isa::Avx512Vnni(_), 2) => 12,
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512Vnni(_), _) => 8,
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon(_), 2) => 8,
             (..) => 6,
         }
     }
@@ -148,6 +154,9 @@ impl Few {
                 Isa::Avx2(_) | Isa::Avx512Vnni(_) => unsafe {
                     avx2::transpose(x, panel, self.width);
                 },
+                #[cfg(target_arch = "aarch64")]
+                // SAFETY: the token proves that this CPU has NEON.
+                Isa::Neon(_) => unsafe { neon::transpose(x, panel, self.width) },
                 _ => unreachable!("there is no plan for {}", self.isa.name()),
             }
         }
@@ -235,6 +244,9 @@ impl Few {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the token proves that this CPU has AVX-512 F.
             Isa::Avx512Vnni(_) => unsafe { avx512::panel(self.regs, w, x, (sums, add)) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the token proves that this CPU has NEON.
+            Isa::Neon(_) => unsafe { neon::panel(self.regs, w, x, (sums, add)) },
             _ => unreachable!("there is no plan for {}: {}", self.isa.name(), x.len() + sums.len()),
         }
     }

@@ -28,6 +28,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod matrix;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pack;
 mod scalar;
 
@@ -64,7 +66,7 @@ impl TileSize {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni(_) => of!(avx512),
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon(_) => of!(scalar),
+            Isa::Neon(_) => of!(neon),
         }
     }
 }
@@ -262,9 +264,9 @@ fn tile(isa: Isa, lhs: &[f32], panel: &[f32], to: Tile<'_, '_>) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F.
         Isa::Avx512Vnni(_) => unsafe { avx512::tile(lhs, panel, to) },
-        // Vectorized by the compiler: every aarch64 has NEON.
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) => scalar::tile(lhs, panel, to),
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { neon::tile(lhs, panel, to) },
     }
 }
 

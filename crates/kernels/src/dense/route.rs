@@ -33,6 +33,9 @@ impl Limits {
             Isa::Avx512Vnni(_) => Self { few: if wide { 2 } else { 9 }, blocked: 65 },
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2(_) => Self { few: if wide { 2 } else { 7 }, blocked: 65 },
+            // Predicted: docs/perf/0009.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) => Self { few: 5, blocked: 33 },
             _ => Self { few: usize::MAX, blocked: if wide { 12 } else { 16 } },
         }
     }

@@ -3,10 +3,10 @@
 //! assumed.
 
 use std::arch::aarch64::{
-    float32x4_t, int8x8_t, int8x16_t, int32x4_t, uint8x16_t, uint16x4_t, uint16x8_t, vld1_s8,
-    vld1_u16, vld1q_f32, vld1q_u8, vld1q_u16, vld1q_u32, vreinterpretq_f32_f64,
-    vreinterpretq_f64_f32, vreinterpretq_s8_u32, vreinterpretq_u32_s8, vst1_u16, vst1q_f32,
-    vst1q_u32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
+    float32x4_t, int8x8_t, int8x16_t, int32x4_t, uint8x16_t, uint16x4_t, uint16x8_t,
+    vfmaq_laneq_f32, vld1_s8, vld1_u16, vld1q_f32, vld1q_u8, vld1q_u16, vld1q_u32,
+    vreinterpretq_f32_f64, vreinterpretq_f64_f32, vreinterpretq_s8_u32, vreinterpretq_u32_s8,
+    vst1_u16, vst1q_f32, vst1q_u32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
 };
 use std::arch::asm;
 
@@ -81,6 +81,39 @@ pub(crate) fn load_f32x4(x: &[f32; 4]) -> float32x4_t {
 pub(crate) fn store_f32x4(x: &mut [f32; 4], v: float32x4_t) {
     // SAFETY: the reference is valid for writes of 4 floats, and aligned for them.
     unsafe { vst1q_f32(x.as_mut_ptr(), v) }
+}
+
+/// Asks for the line that lies `offset` bytes after the start of `bytes`, inside of them or not.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(crate) fn prefetch_line(bytes: &[u8], offset: usize) {
+    let line = bytes.as_ptr().wrapping_add(offset);
+    // SAFETY: a hint: it reads nothing, changes nothing and faults on no address.
+    unsafe {
+        asm!(
+            "prfm pldl2keep, [{line}]",
+            line = in(reg) line,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+}
+
+/// `sum + a * b[lane]`. The instruction names its lane, so that must be known when this is compiled,
+/// as it is in a loop that unrolls.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(crate) fn mul_add_lane(
+    sum: float32x4_t,
+    a: float32x4_t,
+    b: float32x4_t,
+    lane: usize,
+) -> float32x4_t {
+    match lane {
+        0 => vfmaq_laneq_f32::<0>(sum, a, b),
+        1 => vfmaq_laneq_f32::<1>(sum, a, b),
+        2 => vfmaq_laneq_f32::<2>(sum, a, b),
+        _ => vfmaq_laneq_f32::<3>(sum, a, b),
+    }
 }
 
 /// Rows become columns: pairs of rows first, then pairs of pairs.

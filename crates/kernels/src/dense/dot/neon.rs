@@ -102,7 +102,7 @@ fn load_padded<E: Elem>(rest: &[u8]) -> float32x4_t {
 /// Loads a register of elements as f32.
 #[target_feature(enable = "neon")]
 #[inline]
-fn load<E: Elem>(bytes: &[u8]) -> float32x4_t {
+pub(in super::super) fn load<E: Elem>(bytes: &[u8]) -> float32x4_t {
     let half = || vcreate_u16(bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)));
     match E::DTYPE {
         DType::F16 => vcvt_f32_f16(vreinterpret_f16_u16(half())),

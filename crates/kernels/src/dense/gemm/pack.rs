@@ -92,7 +92,7 @@ pub(super) fn panels(
 /// Expands to a match over the widths of all panels.
 macro_rules! of_width {
     ($width:expr, $W:ident => $body:expr) => {
-        of_width!($width, $W => $body, 4 6 8 16 48)
+        of_width!($width, $W => $body, 4 6 8 12 16 48)
     };
     ($width:expr, $W:ident => $body:expr, $($of:literal)*) => {
         match $width {
@@ -140,6 +140,7 @@ fn transpose<E: Elem, const W: usize>(isa: Isa, rows: Source<'_>, panel: &mut [[
             super::avx2::transpose::<E, W>(rows, panel);
         },
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) => scalar::transpose::<E, W>(rows, panel),
+        // SAFETY: the token proves that this CPU has NEON.
+        Isa::Neon(_) => unsafe { super::neon::transpose::<E, W>(rows, panel) },
     }
 }

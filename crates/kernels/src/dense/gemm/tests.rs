@@ -172,6 +172,31 @@ fn products_of_small_integers_are_exact() {
     }
 }
 
+/// Each height and width of a tile may have code of its own, as have the first and later blocks of
+/// `k`. Small integers again.
+#[test]
+fn every_part_of_a_tile_is_exact() {
+    let mut rng = Rng::new(10);
+    for isa in Isa::available() {
+        let TileSize { rows, cols, .. } = TileSize::of(isa);
+        for k in [1, DEPTH + 2] {
+            let mut small = |len: usize| -> &'static [f32] {
+                (0..len).map(|_| f32::from(rng.next_i8() / 16)).collect::<Vec<_>>().leak()
+            };
+            let (a, b) = (small(rows * k), small(k * cols));
+            let at = |i: usize, j: usize| (0..k).map(|l| a[i * k + l] * b[l * cols + j]).sum();
+            let want: Vec<f32> = (0..rows * cols).map(|x| at(x / cols, x % cols)).collect();
+            let columns = |part: Range<usize>| Rhs::Matrix(Matrix::new(&b[part.start..], cols, 1));
+            for (m, n) in (1..=rows).flat_map(|m| (1..=cols).map(move |n| (m, n))) {
+                let out = product(isa, (m, k, n), Matrix::new(a, k, 1), &columns, (m, n));
+                for (out, want) in out.chunks_exact(n).zip(want.chunks_exact(cols)) {
+                    assert_eq!(out, &want[..n], "{} [{m}, {k}, {n}]", isa.name());
+                }
+            }
+        }
+    }
+}
+
 /// Weights of 16 bits at an odd address, within the bound for the decoded values.
 #[test]
 fn rows_of_every_scalar_format_are_decoded() {
