@@ -6,7 +6,7 @@
 //! caller's business.
 
 use fucina_dtype::DType;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::isa::Isa;
 
@@ -38,7 +38,7 @@ const PACKED_ROWS: usize = 9;
 /// The kernel that [`matmul_rows`] takes for `m` rows of activations. It does not depend on the
 /// number of weights: results must not show how they were cut into tasks.
 fn route(isa: Isa, dtype: DType, m: usize) -> Route {
-    match Route::vectors(isa, dtype, m) {
+    match Route::new(isa, dtype, m) {
         Route::Blocked if m < many_rows(dtype) => Route::Stream,
         Route::Few(_) if m < PACKED_ROWS => Route::Stream,
         route => route,
@@ -65,8 +65,18 @@ pub fn scratch_len(isa: Isa, dtype: DType, (m, nr): (usize, usize), k: usize) ->
             let packed = few.packed_len(k).expect(fits);
             packed.checked_add(few.scratch_len()).expect(fits)
         }
-        Route::Stream | Route::Split(_) => 0,
+        Route::Split(plan) => {
+            let packed = split_len(m, k);
+            packed.checked_add(plan.scratch_len(m, nr)).expect(fits)
+        }
+        Route::Stream => 0,
     }
+}
+
+/// Words of `m` packed rows of `k` elements.
+fn split_len(m: usize, k: usize) -> usize {
+    let words = m.div_ceil(SPLIT_BLOCK).checked_mul(Split::block_words(k));
+    words.expect("a product fits the address space")
 }
 
 /// Consecutive rows of a weight.
@@ -83,7 +93,8 @@ pub struct Rows<'a> {
 /// Rows of a weight, `[nr, k]`, times activations, `x: [m, k]`. `out`, `[m, nr]`, is overwritten.
 /// `scratch` has at least [`scratch_len`] elements of any value.
 ///
-/// The additions of a dot product may be reordered. NaN and infinities behave as in f32.
+/// The additions of a dot product may be reordered. NaN and infinities behave as in f32, except for
+/// rows that go through [`Split`].
 ///
 /// # Panics
 ///
@@ -135,7 +146,14 @@ fn multiply_floats(isa: Isa, w: Rows<'_>, x: &[f32], out: &mut [f32], scratch: &
     let (k, m) = (w.k, x.len() / w.k);
     let nr = out.len() / m;
     let few = match route(isa, w.dtype, m) {
-        Route::Stream | Route::Split(_) => return dot::matmul(isa, w, x, out),
+        Route::Stream => return dot::matmul(isa, w, x, out),
+        Route::Split(plan) => {
+            let (packed, scratch) = scratch.split_at_mut(split_len(m, k));
+            let words = <[u32]>::mut_from_bytes(packed.as_mut_bytes()).unwrap_or_default();
+            let blocks = words.chunks_exact_mut(Split::block_words(k));
+            x.chunks(SPLIT_BLOCK * k).zip(blocks).for_each(|(x, out)| plan.pack(x, k, out));
+            return plan.multiply(w, (words, m), out, scratch);
+        }
         Route::Few(few) => Some(few),
         Route::Blocked => None,
     };

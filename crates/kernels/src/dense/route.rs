@@ -48,7 +48,7 @@ impl Route {
     }
 
     /// The same without tiles.
-    pub(super) fn vectors(isa: Isa, dtype: DType, m: usize) -> Self {
+    fn vectors(isa: Isa, dtype: DType, m: usize) -> Self {
         if dtype.is_block() || !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
             return Self::Stream;
         }

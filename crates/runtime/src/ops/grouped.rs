@@ -8,8 +8,9 @@ use std::ops::Range;
 
 use fucina_accel::{self as accel, Call};
 use fucina_dtype::DType;
+use fucina_kernels::dense::{self, Route};
 use fucina_kernels::quant::{PANEL_COLS, Plan, activation_len};
-use fucina_kernels::{dense, elementwise, reduce};
+use fucina_kernels::{elementwise, reduce};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::light::for_rows;
@@ -298,7 +299,9 @@ impl Product<'_> {
         let row_bytes = dtype.row_bytes(k).expect("a row is whole blocks");
         let bands = self.bands(256);
         let ranges: Vec<_> = bands.iter().map(|band| band.rows.clone()).collect();
-        let cols = self.units_a_task(n, bands.len(), 64);
+        // Tiles want many columns for each time that a task packs its rows.
+        let tiles = matches!(Route::new(isa, dtype, rows / bands.len().max(1)), Route::Split(_));
+        let cols = self.units_a_task(n, bands.len(), if tiles { 512 } else { 64 });
         self.rt.team().for_each_band(out, n, (&ranges, cols), |band, mut tile| {
             let (rows, cols, first) = (tile.rows.len(), tile.cols.len(), tile.cols.start);
             let x = &x[tile.rows.start * k..tile.rows.end * k];

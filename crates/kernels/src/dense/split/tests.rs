@@ -106,6 +106,25 @@ fn every_shape_around_a_tile_is_right() {
     }
 }
 
+/// One call that packs and multiplies is the same product.
+#[test]
+fn rows_of_a_weight_are_multiplied_in_tiles() {
+    let Some(isa) = for_tests() else { return };
+    for dtype in DTYPES {
+        let mut rng = Rng::new(6);
+        for (m, nr, k) in [(SPLIT_ROWS, 1, 1), (16, 33, 40), (70, 50, 129)] {
+            let (bytes, x) = (encode(dtype, &rng.normals(nr * k, 1.0)), rng.normals(m * k, 1.0));
+            let want = product(plan(dtype).expect("as above"), &bytes, &x, k);
+            let mut out = Guarded::new(&vec![f32::NAN; m * nr]);
+            let len = super::super::scratch_len(isa, dtype, (m, nr), k);
+            let mut scratch = Guarded::new(&vec![f32::NAN; len]);
+            let w = Rows { dtype, k, bytes: &bytes };
+            super::super::matmul_rows(isa, w, &x, &mut out, &mut scratch);
+            assert_bits_equal(&out, &want, &format!("{dtype} {m}x{nr}x{k}"));
+        }
+    }
+}
+
 #[test]
 fn large_and_tiny_values_are_right() {
     for dtype in DTYPES {
