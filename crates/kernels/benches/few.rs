@@ -5,7 +5,8 @@
 //! Weights are copied until 256 MiB are full, and the copies take turns: no weight stays in a cache
 //! from round to round. `read` is the rate of adding up the same bytes, which is the floor. A case
 //! runs if its line contains every filter, as `avx2` or `F16`. Packing of activations is not timed
-//! here: it is done once for all threads.
+//! here: it is done once for all threads. `dot`, `few` and `gemm` are the kernels for weights
+//! `[n, k]`, `wide` and `gemm NN` those for f32 weights `[k, n]`.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
@@ -15,15 +16,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use fucina_dtype::DType;
-use fucina_kernels::dense::{Few, Rows, stream_rows};
+use fucina_kernels::dense::{
+    Few, Lhs, Matrix, MatrixMut, Rhs, Rows, Wide, multiply, multiply_scratch_len, multiply_wide,
+    pack_lhs, packed_lhs_len, stream_rows, wide_scratch_len,
+};
 use fucina_kernels::isa::Isa;
-use fucina_kernels::reduce;
 use fucina_testkit::Rng;
+use zerocopy::FromBytes;
 
 /// Bytes of weights that are gone through in turns.
 const POOL_BYTES: usize = 256 << 20;
 /// Weight rows of a task.
 const TASK_ROWS: usize = 96;
+/// Columns of a task with weights `[k, n]`.
+const WIDE_COLS: usize = 512;
 
 struct Wish {
     threads: usize,
@@ -31,6 +37,8 @@ struct Wish {
     k: usize,
     rows: Vec<usize>,
     rounds: usize,
+    /// All if empty.
+    kernels: Vec<String>,
     filters: Vec<String>,
 }
 
@@ -41,6 +49,7 @@ fn main() {
         k: 4096,
         rows: vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 48, 64],
         rounds: 7,
+        kernels: Vec::new(),
         filters: Vec::new(),
     };
     for arg in std::env::args().skip(1) {
@@ -53,6 +62,8 @@ fn main() {
             wish.rounds = number(text);
         } else if let Some(text) = arg.strip_prefix("--rows=") {
             wish.rows = text.split(',').map(number).collect();
+        } else if let Some(text) = arg.strip_prefix("--kernels=") {
+            wish.kernels = text.split(',').map(String::from).collect();
         } else if let Some((n, k)) =
             arg.strip_prefix("--shape=").and_then(|text| text.split_once('x'))
         {
@@ -79,9 +90,63 @@ struct Case {
     name: String,
     isa: Isa,
     m: usize,
-    /// With the packed activations, which begin on a cache line, and where.
-    few: Option<(Few, Vec<f32>, usize)>,
+    kind: Kind,
     times: Vec<f64>,
+}
+
+enum Kind {
+    Read,
+    Dot,
+    Few(Few, Aligned),
+    Wide,
+    /// Whether the weights are `[k, n]`.
+    Blocked(Aligned, bool),
+}
+
+/// Packed activations, which begin on a cache line.
+struct Aligned {
+    memory: Vec<f32>,
+    first: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(len: usize) -> Self {
+        let memory = vec![0.0; len + 16];
+        let first = memory.as_ptr().align_offset(64).min(16);
+        Self { memory, first, len }
+    }
+
+    fn elems(&self) -> &[f32] {
+        &self.memory[self.first..][..self.len]
+    }
+
+    fn elems_mut(&mut self) -> &mut [f32] {
+        &mut self.memory[self.first..][..self.len]
+    }
+}
+
+/// The kernels for one instruction set and number of rows.
+fn kinds(isa: Isa, dtype: DType, (x, m, k): (&[f32], usize, usize)) -> Vec<(&'static str, Kind)> {
+    let mut kinds = vec![("dot", Kind::Dot)];
+    if let Some(few) = Few::new(isa, dtype, m) {
+        let mut packed = Aligned::new(few.packed_len(k).expect("a small operand"));
+        for (block, out) in packed.elems_mut().chunks_mut(few.block_len()).enumerate() {
+            few.pack(x, k, block, out);
+        }
+        kinds.push(("few", Kind::Few(few, packed)));
+    }
+    let lhs = || {
+        let mut packed = Aligned::new(packed_lhs_len(isa, m, k).expect("a small operand"));
+        pack_lhs(isa, (Matrix::new(x, k, 1), m, k), 0..m, packed.elems_mut());
+        packed
+    };
+    kinds.push(("gemm", Kind::Blocked(lhs(), false)));
+    if dtype == DType::F32 {
+        kinds.push(("wide", Kind::Wide));
+        kinds.push(("gemm NN", Kind::Blocked(lhs(), true)));
+    }
+    kinds
 }
 
 fn run(wish: &Wish, dtype: DType, isas: &[Isa]) {
@@ -98,22 +163,14 @@ fn run(wish: &Wish, dtype: DType, isas: &[Isa]) {
     let pool = one.repeat(copies);
     let most = wish.rows.iter().max().copied().unwrap_or(1);
     let x = rng.normals(most * wish.k, 1.0);
-    let mut cases = vec![Case::new("read".into(), isas[0], 0, None)];
+    let mut cases = vec![Case::new("read".into(), isas[0], 0, Kind::Read)];
     for &isa in isas {
         for &m in &wish.rows {
-            let name = format!("{:11} {dtype:5} {m:3}", isa.name());
-            if m < 32 {
-                cases.push(Case::new(format!("{name} dot"), isa, m, None));
-            }
-            if let Some(few) = Few::new(isa, dtype, m).filter(|_| m >= 2) {
-                let len = few.packed_len(wish.k).expect("a small operand");
-                let mut packed = vec![0.0; len + 16];
-                let line = packed.as_ptr().align_offset(64).min(16);
-                let blocks = packed[line..][..len].chunks_mut(few.block_len());
-                for (block, out) in blocks.enumerate() {
-                    few.pack(&x[..m * wish.k], wish.k, block, out);
+            for (kernel, kind) in kinds(isa, dtype, (&x[..m * wish.k], m, wish.k)) {
+                let name = format!("{:11} {dtype:5} {m:3} {kernel}", isa.name());
+                if wish.kernels.is_empty() || wish.kernels.iter().any(|name| name == kernel) {
+                    cases.push(Case::new(name, isa, m, kind));
                 }
-                cases.push(Case::new(format!("{name} few"), isa, m, Some((few, packed, line))));
             }
         }
     }
@@ -161,14 +218,14 @@ fn time(cases: &mut [Case], weights: &Weights<'_>, x: &[f32], wish: &Wish) {
                 let copy = &weights.pool[turn % (weights.pool.len() / bytes) * bytes..][..bytes];
                 let start = Instant::now();
                 loop {
-                    let first = next[turn].fetch_add(TASK_ROWS, Ordering::SeqCst);
+                    let cols = if let Kind::Wide = case.kind { WIDE_COLS } else { TASK_ROWS };
+                    let first = next[turn].fetch_add(cols, Ordering::SeqCst);
                     if first >= weights.n {
                         break;
                     }
-                    let end = weights.n.min(first + TASK_ROWS);
-                    let rows = &copy[first * weights.row_bytes..end * weights.row_bytes];
-                    let rows = Rows { dtype: weights.dtype, k: weights.k, bytes: rows };
-                    case.run(rows, x, &mut out, &mut scratch);
+                    let end = weights.n.min(first + cols);
+                    let task = Task { weights, copy, first, cols: end - first };
+                    case.run(&task, x, &mut out, &mut scratch);
                 }
                 times.push(start.elapsed().as_secs_f64());
             }
@@ -185,38 +242,78 @@ fn time(cases: &mut [Case], weights: &Weights<'_>, x: &[f32], wish: &Wish) {
     cases.iter_mut().for_each(|case| case.times.sort_unstable_by(f64::total_cmp));
 }
 
-impl Case {
-    fn new(name: String, isa: Isa, m: usize, few: Option<(Few, Vec<f32>, usize)>) -> Self {
-        Self { name, isa, m, few, times: Vec::new() }
+/// Some columns of the product.
+struct Task<'a> {
+    weights: &'a Weights<'a>,
+    copy: &'a [u8],
+    first: usize,
+    cols: usize,
+}
+
+impl<'a> Task<'a> {
+    /// The weights as rows.
+    fn rows(&self) -> Rows<'a> {
+        let Weights { dtype, k, row_bytes, .. } = *self.weights;
+        let bytes = &self.copy[self.first * row_bytes..][..self.cols * row_bytes];
+        Rows { dtype, k, bytes }
     }
 
-    fn run(&self, w: Rows<'_>, x: &[f32], out: &mut Vec<f32>, scratch: &mut Vec<f32>) {
-        if self.m == 0 {
-            let words = w.bytes.as_chunks::<4>().0.as_chunks::<64>().0;
-            let sum = words.iter().fold([0_u32; 64], |mut sum, words| {
-                for (sum, word) in sum.iter_mut().zip(words) {
-                    *sum ^= u32::from_ne_bytes(*word);
-                }
-                sum
-            });
-            black_box((sum, reduce::sum(self.isa, &[])));
-            return;
-        }
-        let nr = w.bytes.len() / w.dtype.row_bytes(w.k).expect("rows of floats");
-        out.resize(self.m * nr, 0.0);
-        match &self.few {
-            Some((few, packed, line)) => {
-                let len = few.packed_len(w.k).expect("a small operand");
-                let packed = &packed[*line..][..len];
-                scratch.resize(few.scratch_len() + 16, 0.0);
-                let line = scratch.as_ptr().align_offset(64).min(16);
-                few.multiply(w, packed, out, &mut scratch[line..]);
+    /// The columns of `[k, n]`, from the first one on.
+    fn columns(&self) -> &'a [f32] {
+        &<[f32]>::ref_from_bytes(self.copy).expect("f32 on a boundary")[self.first..]
+    }
+}
+
+impl Case {
+    fn new(name: String, isa: Isa, m: usize, kind: Kind) -> Self {
+        Self { name, isa, m, kind, times: Vec::new() }
+    }
+
+    fn run(&self, task: &Task<'_>, x: &[f32], out: &mut Vec<f32>, scratch: &mut Vec<f32>) {
+        let (isa, m) = (self.isa, self.m);
+        let Weights { n, k, .. } = *task.weights;
+        let mut room = |len: usize| {
+            scratch.resize(scratch.len().max(len + 16), 0.0);
+            scratch.as_ptr().align_offset(64).min(16)
+        };
+        out.resize(m * task.cols, 0.0);
+        match &self.kind {
+            Kind::Read => {
+                black_box(read(task.rows().bytes));
             }
-            None => {
-                let x = &x[..self.m * w.k];
-                stream_rows(self.isa, w, x, out);
+            Kind::Dot => stream_rows(isa, task.rows(), &x[..m * k], out),
+            Kind::Few(few, packed) => {
+                let line = room(few.scratch_len());
+                few.multiply(task.rows(), packed.elems(), out, &mut scratch[line..]);
+            }
+            Kind::Wide => {
+                let line = room(wide_scratch_len(m, task.cols));
+                let b = Wide { data: task.columns(), row_stride: n };
+                multiply_wide(isa, (&x[..m * k], m), b, out, &mut scratch[line..]);
+            }
+            Kind::Blocked(packed, across) => {
+                let line = room(multiply_scratch_len(task.cols, k));
+                let lhs = (Lhs::new(isa, packed.elems(), m, k), 0..m);
+                let rhs = if *across {
+                    Rhs::Matrix(Matrix::new(task.columns(), n, 1))
+                } else {
+                    Rhs::Rows(task.rows())
+                };
+                let out = &mut MatrixMut::new(out, m, task.cols);
+                multiply(isa, lhs, rhs, out, &mut scratch[line..]);
             }
         }
         black_box(out);
     }
+}
+
+/// Touches all bytes.
+fn read(bytes: &[u8]) -> [u32; 64] {
+    let words = bytes.as_chunks::<4>().0.as_chunks::<64>().0;
+    words.iter().fold([0; 64], |mut sum, words| {
+        for (sum, word) in sum.iter_mut().zip(words) {
+            *sum ^= u32::from_ne_bytes(*word);
+        }
+        sum
+    })
 }

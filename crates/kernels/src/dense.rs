@@ -15,6 +15,7 @@ mod few;
 mod gemm;
 mod route;
 mod split;
+mod wide;
 
 pub use few::Few;
 pub use gemm::{
@@ -23,6 +24,7 @@ pub use gemm::{
 };
 pub use route::Route;
 pub use split::{SPLIT_BLOCK, SPLIT_ROWS, Split};
+pub use wide::{Wide, multiply_wide, wide_scratch_len};
 
 /// Rows from which [`matmul_rows`] packs both operands: it does so for each call again.
 const fn many_rows(dtype: DType) -> usize {

@@ -112,6 +112,44 @@ fn matmul_takes_views_of_every_stride() {
     check_matmul(&col.broadcast(&[40, 9]).unwrap(), &a.narrow(1, 0, 9).unwrap(), "stride-0 inner");
 }
 
+/// Enough work that no row count takes the path of small products.
+#[test]
+fn few_rows_match_f64_in_both_layouts() {
+    let (n, k) = (301, 270);
+    let mut rng = Rng::new(21);
+    for threads in [1, 3] {
+        let rt = rt(threads);
+        let w = rt.tensor(&[n, k], &normals(&mut rng, n * k)).unwrap();
+        let b = rt.tensor(&[k, n + 5], &normals(&mut rng, k * (n + 5))).unwrap();
+        let columns = b.narrow(1, 2, n).unwrap().permute(&[1, 0]).unwrap();
+        for m in [1, 2, 3, 5, 8, 9, 16, 17, 24, 25, 33, 64] {
+            let a = rt.tensor(&[m, k], &normals(&mut rng, m * k)).unwrap();
+            check_matmul(&a, &w, &format!("rows of weights, {m}"));
+            check_matmul(&a, &columns, &format!("columns of weights, {m}"));
+        }
+    }
+}
+
+#[test]
+fn few_rows_of_a_batch_match_one_by_one() {
+    let (rt, mut rng) = (rt(2), Rng::new(22));
+    let (m, n, k) = (6, 45, 300);
+    let a = rt.tensor(&[3, m, k], &normals(&mut rng, 3 * m * k)).unwrap();
+    let b = rt.tensor(&[3, k, n], &normals(&mut rng, 3 * k * n)).unwrap();
+    let shared = b.narrow(0, 1, 1).unwrap().broadcast(&[3, k, n]).unwrap();
+    for right in [&b, &shared] {
+        let out = a.batch_contract(right, (0, 0), (2, 1)).unwrap();
+        for batch in 0..3 {
+            let part = |t: &DynTensor| {
+                let part = t.narrow(0, batch, 1).unwrap();
+                part.reshape(&[part.shape()[1], part.shape()[2]]).unwrap()
+            };
+            let one = part(&a).matmul_t(&part(right).permute(&[1, 0]).unwrap()).unwrap();
+            assert_eq!(part(&out).to_vec().unwrap(), one.to_vec().unwrap(), "{batch}");
+        }
+    }
+}
+
 #[test]
 fn batched_contractions_match_one_by_one() {
     let (rt, mut rng) = (rt(2), Rng::new(3));

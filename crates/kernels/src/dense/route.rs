@@ -47,7 +47,13 @@ impl Route {
         Split::new(isa, dtype, m).map_or_else(|| Self::vectors(isa, dtype, m), Self::Split)
     }
 
-    /// The same without tiles.
+    /// Whether `m` rows are multiplied with an f32 operand of contiguous rows, `[k, n]`, by
+    /// [`multiply_wide`](super::multiply_wide). If not, both operands are packed.
+    pub const fn wide(isa: Isa, m: usize) -> bool {
+        cfg!(target_arch = "x86_64") && !matches!(isa, Isa::Scalar) && m <= 24
+    }
+
+    /// [`Route::new`] without tiles.
     fn vectors(isa: Isa, dtype: DType, m: usize) -> Self {
         if dtype.is_block() || !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
             return Self::Stream;

@@ -21,6 +21,11 @@ use crate::weight::Packed;
 
 /// Work in multiply-adds that is not worth waking a second thread for.
 pub(super) const SERIAL_WORK: usize = 1 << 16;
+/// Work in multiply-adds for which the rows of a batch are packed apart from those of others.
+const BATCH_WORK: usize = 1 << 20;
+/// Rows from which small products go through blocked GEMM.
+const GEMM_ROWS: usize = 12;
+
 /// Most weight rows of a task that streams them: whole tiles of any height.
 const TASK_COLS: usize = 96;
 
@@ -171,10 +176,15 @@ pub(super) fn cpu(
         let lhs = lhs.contiguous()?;
         return packed_rows(rt, lhs.data()?, packed, (batches * m, n, k), out);
     }
+    if few::is_wide(rt, rhs, m) {
+        return few::wide(rt, lhs, rhs, out);
+    }
+    // Packing has its price, and batches have it each.
+    let least = if batches > 1 { BATCH_WORK } else { SERIAL_WORK };
     let route = match Route::new(rt.isa(), rhs.dtype(), m) {
         _ if rhs.dtype() == DType::F32 && !rhs.is_contiguous() => Route::Blocked,
-        // Packing has its price.
-        Route::Few(_) if work([m, n, k]) < SERIAL_WORK => Route::Stream,
+        Route::Few(_) if work([m, n, k]) < least && m >= GEMM_ROWS => Route::Blocked,
+        Route::Few(_) if work([m, n, k]) < least => Route::Stream,
         route => route,
     };
     if let Route::Blocked = route {

@@ -5,6 +5,7 @@ use std::arch::x86_64::{
     _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_unpackhi_pd,
     _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
+use std::hint::black_box;
 
 use super::{Ahead, Columns, STEP, Step, Weights};
 use crate::isa::x86::{load_f32x8, prefetch_line, store_f32x8};
@@ -46,6 +47,8 @@ fn tile<const ROWS: usize, const REGS: usize>(
             weights[r] = &rows[r][i];
             prefetch_line(ahead.bytes, r * ahead.stride + i * ahead.bytes_a_step);
         }
+        // So that addresses are no chain of sums.
+        let weights = black_box(weights);
         for t in 0..STEP {
             let mut columns = [_mm256_setzero_ps(); REGS];
             for c in 0..REGS {

@@ -1,6 +1,7 @@
 #![deny(unsafe_code)]
 
 use std::arch::x86_64::{_mm512_add_ps, _mm512_fmadd_ps, _mm512_set1_ps, _mm512_setzero_ps};
+use std::hint::black_box;
 
 use super::{Ahead, STEP, Step, Weights};
 use crate::isa::x86::{load_f32x16, prefetch_line, store_f32x16};
@@ -43,6 +44,8 @@ fn tile<const ROWS: usize, const REGS: usize>(
             weights[r] = &rows[r][i];
             prefetch_line(ahead.bytes, r * ahead.stride + i * ahead.bytes_a_step);
         }
+        // So that addresses are no chain of sums.
+        let weights = black_box(weights);
         for t in 0..STEP {
             let mut columns = [_mm512_setzero_ps(); REGS];
             for c in 0..REGS {
