@@ -27,12 +27,14 @@
 //! ```
 
 mod config;
+mod mass;
 mod penalties;
 mod rng;
 mod select;
 
 pub use config::{ConfigError, SamplerConfig};
 
+use mass::Scale;
 use penalties::Penalties;
 use rng::SplitMix64;
 use select::Candidate;
@@ -106,23 +108,41 @@ impl Sampler {
     ///
     /// Returns a [`SampleError`] if `logits` is empty or holds a NaN or an infinity.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, SampleError> {
-        self.choose_candidates(logits)?;
-        if let [only] = self.candidates[..] {
-            // A token that is certain needs no random number, but takes one unless greedy, so
-            // that the sequence does not depend on how many candidates there were.
-            if self.config.temperature > 0.0 {
-                self.rng.next_f64();
+        let mut drawn = None;
+        if self.config.draws_from_all() {
+            select::check(logits)?;
+            let part = self.rng.next_f64();
+            let penalized = self.penalties.apply(logits, &mut self.logits);
+            let scale = Scale::new(select::best(penalized).logit, self.config.temperature);
+            if let Some(id) = mass::find(scale, penalized, part, &mut self.weights) {
+                return Ok(id);
             }
-            return Ok(only.id);
+            drawn = Some(part);
         }
-        let mut left = self.weigh_candidates() * self.rng.next_f64();
+        self.choose_candidates(logits)?;
+        // A token that is certain needs no random number, but takes one unless greedy, so that the
+        // sequence does not depend on how many candidates there were.
+        let part = match drawn {
+            Some(part) => part,
+            None if self.config.temperature > 0.0 => self.rng.next_f64(),
+            None => 0.0,
+        };
+        Ok(self.draw(part))
+    }
+
+    /// The candidate at which the weights exceed a part of their sum.
+    fn draw(&mut self, part: f64) -> u32 {
+        if let [only] = self.candidates[..] {
+            return only.id;
+        }
+        let mut left = self.weigh_candidates() * part;
         let drawn = self.weights.iter().position(|&weight| {
             left -= weight;
             left < 0.0
         });
         // Rounding can leave a rest beyond the last weight that is not zero.
         let last = || self.weights.iter().rposition(|&weight| weight > 0.0).unwrap_or(0);
-        Ok(self.candidates[drawn.unwrap_or_else(last)].id)
+        self.candidates[drawn.unwrap_or_else(last)].id
     }
 
     /// The tokens that [`Self::sample`] would choose from, with their probabilities. Takes no
@@ -144,7 +164,7 @@ impl Sampler {
     /// Stages 1 to 5. Leaves at least one candidate.
     fn choose_candidates(&mut self, logits: &[f32]) -> Result<(), SampleError> {
         select::check(logits)?;
-        let Self { config, penalties, logits: penalized, candidates, .. } = self;
+        let Self { config, penalties, logits: penalized, candidates, weights, .. } = self;
         let logits = penalties.apply(logits, penalized);
         candidates.clear();
         if config.temperature == 0.0 {
@@ -153,13 +173,14 @@ impl Sampler {
         }
         let all = config.top_k == 0 || config.top_k >= logits.len();
         if all {
-            candidates.extend(select::all(logits));
-        } else {
-            select::top_k(logits, config.top_k, candidates);
+            let best = select::best(logits).logit;
+            select::from_all(config, logits, best, candidates, weights);
+            return Ok(());
         }
+        select::top_k(logits, config.top_k, candidates);
         let best = select::best_of(candidates);
         if config.top_p < 1.0 {
-            select::top_p(candidates, best, config.top_p, !all);
+            select::top_p(candidates, best, config.top_p, true);
         }
         if config.min_p > 0.0 {
             select::min_p(candidates, best, config.min_p);

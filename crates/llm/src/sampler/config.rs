@@ -42,6 +42,11 @@ impl SamplerConfig {
         seed: 0,
     };
 
+    /// Whether every token may be drawn, by its probability.
+    pub(super) fn draws_from_all(&self) -> bool {
+        self.temperature > 0.0 && self.top_k == 0 && self.top_p == 1.0 && self.min_p == 0.0
+    }
+
     /// Checks every setting.
     ///
     /// # Errors

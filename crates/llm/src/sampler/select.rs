@@ -6,6 +6,8 @@
 use std::cmp::Ordering;
 
 use super::SampleError;
+use super::SamplerConfig;
+use super::mass::{self, ERROR, Scale};
 
 /// A token that may be chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,8 +119,65 @@ pub(super) fn top_p(candidates: &mut Vec<Candidate>, best: f32, p: f32, sorted: 
     }
 }
 
+/// Appends the tokens of a whole vocabulary that top-p and min-p keep. `work` is working memory.
+pub(super) fn from_all(
+    config: &SamplerConfig,
+    logits: &[f32],
+    best: f32,
+    out: &mut Vec<Candidate>,
+    work: &mut Vec<f64>,
+) {
+    if config.top_p == 1.0 && config.min_p > 0.0 {
+        let bar = bar(best, config.min_p);
+        out.extend(all(logits).filter(|candidate| f64::from(candidate.logit) >= bar));
+        return;
+    }
+    if config.top_p == 1.0 {
+        out.extend(all(logits));
+    } else if !nucleus(logits, best, config.top_p, out, work) {
+        out.clear();
+        out.extend(all(logits));
+        top_p(out, best, config.top_p, false);
+    }
+    if config.min_p > 0.0 {
+        min_p(out, best, config.min_p);
+    }
+}
+
+/// Fills `out` with what [`top_p`] keeps of all tokens. Returns whether it could: not if it takes many
+/// tokens, or if the sum of all weights would have to be known better than it is.
+fn nucleus(
+    logits: &[f32],
+    best: f32,
+    p: f32,
+    out: &mut Vec<Candidate>,
+    work: &mut Vec<f64>,
+) -> bool {
+    let Some(total) = mass::total(Scale::new(best, 1.0), logits, work) else { return false };
+    let goal = f64::from(p) * total;
+    let (least, most) = (goal * (1.0 - ERROR), goal * (1.0 + ERROR));
+    for k in [256, 4096].into_iter().filter(|&k| k < logits.len()) {
+        out.clear();
+        top_k(logits, k, out);
+        let mut reached = 0.0;
+        for (at, candidate) in out.iter().enumerate() {
+            reached += (f64::from(candidate.logit) - f64::from(best)).exp();
+            if reached >= least {
+                out.truncate(at + 1);
+                return reached >= most;
+            }
+        }
+    }
+    false
+}
+
+/// The least logit of a token `p` times as probable as the best.
+fn bar(best: f32, p: f32) -> f64 {
+    f64::from(best) + f64::from(p).ln()
+}
+
 /// Keeps those at least `p` times as probable as the best.
 pub(super) fn min_p(candidates: &mut Vec<Candidate>, best: f32, p: f32) {
-    let bar = f64::from(best) + f64::from(p).ln();
+    let bar = bar(best, p);
     candidates.retain(|candidate| f64::from(candidate.logit) >= bar);
 }
