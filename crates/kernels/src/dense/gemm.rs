@@ -222,18 +222,22 @@ fn block(
 ) {
     let size = TileSize::of(isa);
     for row in rows.clone().step_by(size.rows) {
+        let next = row + size.rows;
+        let next = lhs.panel(if next < rows.end { next } else { row }, &depth);
         let lhs = lhs.panel(row, &depth);
         let panels = packed.chunks_exact(size.cols * depth.len());
         for (panel, col) in panels.zip(cols.clone().step_by(size.cols)) {
             let height = size.rows.min(rows.end - row);
-            let (row, width) = (row - rows.start, size.cols.min(cols.end - col));
+            let width = size.cols.min(cols.end - col);
+            let ahead = if col + width == cols.end { next } else { lhs };
             let add = depth.start > 0;
-            tile(isa, lhs, panel, Tile { out, row, height, col, width, add });
+            let row = row - rows.start;
+            tile(isa, lhs, panel, Tile { out, row, height, col, width, add, ahead });
         }
     }
 }
 
-/// Where the sums of a register tile go.
+/// Where the sums of a register tile go, and what is next.
 struct Tile<'a, 'b> {
     out: &'a mut MatrixMut<'b>,
     row: usize,
@@ -244,6 +248,9 @@ struct Tile<'a, 'b> {
     width: usize,
     /// Whether to add to what is there.
     add: bool,
+    /// What to bring nearer meanwhile: the next panel of rows, or this one.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86 asks for it"))]
+    ahead: &'a [f32],
 }
 
 impl Tile<'_, '_> {
@@ -252,7 +259,30 @@ impl Tile<'_, '_> {
     fn row(&mut self, row: usize) -> &mut [f32] {
         self.out.part(self.row + row, self.col, self.width)
     }
+
+    /// Where lines of the output begin or end, four for each row. The rest repeats them.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn lines(&mut self) -> [*const f32; LINES] {
+        let mut lines = [self.row(0).as_ptr(); LINES];
+        for (row, lines) in (0..self.height).zip(lines.as_chunks_mut::<4>().0) {
+            let row = self.row(row);
+            let (first, third) = (row.as_ptr(), row.len() / 3);
+            let last = first.wrapping_add(row.len() - 1);
+            *lines = [first, first.wrapping_add(third), first.wrapping_add(2 * third), last];
+        }
+        lines
+    }
 }
+
+/// Most lines of the output that a tile asks for, a power of two.
+#[cfg(target_arch = "x86_64")]
+const LINES: usize = 32;
+
+/// Steps of `k` that are written out, and between requests for memory. All requests at once would
+/// wait for each other, and the tile for them.
+#[cfg(target_arch = "x86_64")]
+const STEPS: usize = 4;
 
 /// A panel of rows times a panel of columns.
 fn tile(isa: Isa, lhs: &[f32], panel: &[f32], to: Tile<'_, '_>) {

@@ -9,9 +9,11 @@ use std::arch::x86_64::{
 
 use super::super::dot::Elem;
 use super::super::dot::avx2::load;
-use super::Tile;
 use super::pack::Source;
-use crate::isa::x86::{load_f32x8, load_u8x16, prefetch, store_f32x2, store_f32x4, store_f32x8};
+use super::{LINES, STEPS, Tile};
+use crate::isa::x86::{
+    load_f32x8, load_u8x16, prefetch, prefetch_second, store_f32x2, store_f32x4, store_f32x8,
+};
 
 /// Rows of a panel: a tile is 12 sums, two registers of columns and one or two of a row.
 pub(super) const ROWS: usize = 6;
@@ -48,11 +50,32 @@ fn tile_of<const HEIGHT: usize, const COLS: usize>(
     panel: &[f32],
     mut to: Tile<'_, '_>,
 ) {
-    for r in 0..HEIGHT {
-        prefetch(to.row(r));
-    }
     let mut sums = [[_mm256_setzero_ps(); COLS]; HEIGHT];
-    for (x, w) in lhs.as_chunks::<ROWS>().0.iter().zip(panel.as_chunks::<NR>().0) {
+    let (lines, mut ahead) = (to.lines(), to.ahead.as_ptr());
+    let (lhs, lhs_rest) = lhs.as_chunks::<{ STEPS * ROWS }>();
+    let (panel, panel_rest) = panel.as_chunks::<{ STEPS * NR }>();
+    for (at, (x, w)) in lhs.iter().zip(panel).enumerate() {
+        prefetch(lines[at % LINES]);
+        for line in 0..(STEPS * ROWS).div_ceil(16) {
+            prefetch_second(ahead.wrapping_add(line * 16));
+        }
+        ahead = ahead.wrapping_add(STEPS * ROWS);
+        for step in 0..STEPS {
+            let (x, w) = (&x.as_chunks::<ROWS>().0[step], &w.as_chunks::<NR>().0[step]);
+            let (w, _) = w.as_chunks::<LANES>();
+            let mut columns = [_mm256_setzero_ps(); COLS];
+            for c in 0..COLS {
+                columns[c] = load_f32x8(&w[c]);
+            }
+            for r in 0..HEIGHT {
+                let x = _mm256_set1_ps(x[r]);
+                for c in 0..COLS {
+                    sums[r][c] = _mm256_fmadd_ps(columns[c], x, sums[r][c]);
+                }
+            }
+        }
+    }
+    for (x, w) in lhs_rest.as_chunks::<ROWS>().0.iter().zip(panel_rest.as_chunks::<NR>().0) {
         let (w, _) = w.as_chunks::<LANES>();
         let mut columns = [_mm256_setzero_ps(); COLS];
         for c in 0..COLS {

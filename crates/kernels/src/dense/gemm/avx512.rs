@@ -2,8 +2,10 @@
 
 use std::arch::x86_64::{_mm512_add_ps, _mm512_fmadd_ps, _mm512_set1_ps, _mm512_setzero_ps};
 
-use super::Tile;
-use crate::isa::x86::{load_f32x16, load_part_f32x16, prefetch, store_f32x16, store_part_f32x16};
+use super::{LINES, STEPS, Tile};
+use crate::isa::x86::{
+    load_f32x16, load_part_f32x16, prefetch, prefetch_second, store_f32x16, store_part_f32x16,
+};
 
 /// Rows of a panel: a tile is 24 sums, three registers of columns and one of a row.
 pub(super) const ROWS: usize = 8;
@@ -41,11 +43,32 @@ fn tile_of<const HEIGHT: usize, const COLS: usize>(
     panel: &[f32],
     mut to: Tile<'_, '_>,
 ) {
-    for r in 0..HEIGHT {
-        prefetch(to.row(r));
-    }
     let mut sums = [[_mm512_setzero_ps(); COLS]; HEIGHT];
-    for (x, w) in lhs.as_chunks::<ROWS>().0.iter().zip(panel.as_chunks::<NR>().0) {
+    let (lines, mut ahead) = (to.lines(), to.ahead.as_ptr());
+    let (lhs, lhs_rest) = lhs.as_chunks::<{ STEPS * ROWS }>();
+    let (panel, panel_rest) = panel.as_chunks::<{ STEPS * NR }>();
+    for (at, (x, w)) in lhs.iter().zip(panel).enumerate() {
+        prefetch(lines[at % LINES]);
+        for line in 0..(STEPS * ROWS).div_ceil(16) {
+            prefetch_second(ahead.wrapping_add(line * 16));
+        }
+        ahead = ahead.wrapping_add(STEPS * ROWS);
+        for step in 0..STEPS {
+            let (x, w) = (&x.as_chunks::<ROWS>().0[step], &w.as_chunks::<NR>().0[step]);
+            let (w, _) = w.as_chunks::<LANES>();
+            let mut columns = [_mm512_setzero_ps(); COLS];
+            for c in 0..COLS {
+                columns[c] = load_f32x16(&w[c]);
+            }
+            for r in 0..HEIGHT {
+                let x = _mm512_set1_ps(x[r]);
+                for c in 0..COLS {
+                    sums[r][c] = _mm512_fmadd_ps(columns[c], x, sums[r][c]);
+                }
+            }
+        }
+    }
+    for (x, w) in lhs_rest.as_chunks::<ROWS>().0.iter().zip(panel_rest.as_chunks::<NR>().0) {
         let (w, _) = w.as_chunks::<LANES>();
         let mut columns = [_mm512_setzero_ps(); COLS];
         for c in 0..COLS {
@@ -58,6 +81,13 @@ fn tile_of<const HEIGHT: usize, const COLS: usize>(
             }
         }
     }
+    // A copy at fixed places, so that what follows does not keep the sums in memory.
+    let mut done = [[_mm512_setzero_ps(); COLS]; HEIGHT];
+    for r in 0..HEIGHT {
+        for c in 0..COLS {
+            done[r][c] = sums[r][c];
+        }
+    }
     let add = to.add;
     if to.width < COLS * LANES {
         for r in 0..HEIGHT {
@@ -66,7 +96,7 @@ fn tile_of<const HEIGHT: usize, const COLS: usize>(
                 let end = row.len().min((c + 1) * LANES);
                 let to = &mut row[c * LANES..end];
                 let before = if add { load_part_f32x16(to) } else { _mm512_setzero_ps() };
-                store_part_f32x16(to, _mm512_add_ps(before, sums[r][c]));
+                store_part_f32x16(to, _mm512_add_ps(before, done[r][c]));
             }
         }
         return;
@@ -75,7 +105,7 @@ fn tile_of<const HEIGHT: usize, const COLS: usize>(
         let (to, _) = to.row(r).as_chunks_mut();
         for c in 0..COLS {
             let before = if add { load_f32x16(&to[c]) } else { _mm512_setzero_ps() };
-            store_f32x16(&mut to[c], _mm512_add_ps(before, sums[r][c]));
+            store_f32x16(&mut to[c], _mm512_add_ps(before, done[r][c]));
         }
     }
 }
