@@ -98,8 +98,11 @@ impl Few {
             _ => return None,
         };
         let all = m.div_ceil(lanes);
-        // As little padding as can be, then as few panels.
-        let regs = (1..=most_regs.min(all)).rev().min_by_key(|regs| all.next_multiple_of(*regs))?;
+        // As little padding as can be, then as few panels. On x86, three panels of one register take
+        // longer than two of two: docs/perf/0010.
+        let most = most_regs.min(all);
+        let least = if cfg!(target_arch = "x86_64") { most.min(2) } else { 1 };
+        let regs = (least..=most).rev().min_by_key(|regs| all.next_multiple_of(*regs))?;
         Some(Self { isa, m, width: regs * lanes, regs })
     }
 
