@@ -34,7 +34,7 @@ const SHAPES: &[([usize; 3], bool)] = &[
 /// Bytes of weights that calls go through.
 const CYCLE_BYTES: usize = 256 << 20;
 /// Seconds of one case.
-const SECONDS: f64 = 2.5;
+const SECONDS: f64 = 2.0;
 
 struct Args {
     quick: bool,
@@ -64,7 +64,7 @@ fn args() -> Args {
     all
 }
 
-/// A contender: its name, its runtime, and its operands.
+/// A contender.
 struct Contender {
     name: String,
     rt: Runtime,
@@ -121,21 +121,23 @@ fn main() {
     }
 }
 
-fn weights(rt: &Runtime, [n, k]: [usize; 2], dtype: DType, transposed: bool) -> DynTensor {
-    let values = Rng::new(5).normals(n * k, 1.0);
-    let shape = if transposed { [n, k] } else { [k, n] };
-    let tensor = match dtype {
-        DType::F32 => rt.tensor(&shape, &values).expect("memory"),
-        _ => {
-            let half = |x: &f32| match dtype {
-                DType::F16 => half::f16::from_f32(*x).to_le_bytes(),
-                _ => half::bf16::from_f32(*x).to_le_bytes(),
-            };
-            let bytes: Vec<u8> = values.iter().flat_map(half).collect();
-            rt.tensor_from_bytes(dtype, &shape, Bytes::from(bytes)).expect("memory")
-        }
+/// The bytes of random weights.
+fn random(len: usize, dtype: DType) -> Vec<u8> {
+    let values = Rng::new(5).normals(len, 1.0);
+    let bytes = |x: &f32| match dtype {
+        DType::F32 => x.to_le_bytes().to_vec(),
+        DType::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
+        _ => half::bf16::from_f32(*x).to_le_bytes().to_vec(),
     };
-    if transposed { tensor } else { tensor.permute(&[1, 0]).expect("a transposition") }
+    values.iter().flat_map(bytes).collect()
+}
+
+/// A copy of the weights: `[n, k]`, or `[k, n]` with its axes changed.
+fn weights(rt: &Runtime, bytes: &[u8], ([n, k], dtype): ([usize; 2], DType), t: bool) -> DynTensor {
+    let shape = if t { [n, k] } else { [k, n] };
+    let bytes = Bytes::copy_from_slice(bytes);
+    let tensor = rt.tensor_from_bytes(dtype, &shape, bytes).expect("memory");
+    if t { tensor } else { tensor.permute(&[1, 0]).expect("a transposition") }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
@@ -147,12 +149,14 @@ fn run(
 ) {
     let elem = if dtype == DType::F32 { 4 } else { 2 };
     let copies = if quick { 1 } else { CYCLE_BYTES.div_ceil(n * k * elem).min(64) };
+    let bytes = random(n * k, dtype);
     let operands: Vec<_> = all
         .iter()
         .map(|one| {
             let x = one.rt.tensor(&[m, k], &Rng::new(3).normals(m * k, 1.0)).expect("memory");
-            let w: Vec<_> =
-                (0..copies).map(|_| weights(&one.rt, [n, k], dtype, transposed)).collect();
+            let w: Vec<_> = (0..copies)
+                .map(|_| weights(&one.rt, &bytes, ([n, k], dtype), transposed))
+                .collect();
             // The copies in f32 are made here.
             for w in &w {
                 x.matmul_t(w).expect("a product");

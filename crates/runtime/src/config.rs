@@ -34,11 +34,12 @@ pub enum Offload {
 /// Which BLAS library computes large f32 products on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BlasChoice {
-    /// The first that is found, of those that the program was built for.
+    /// None: what is installed on a machine changes nothing, unless somebody asks for it.
     #[default]
-    Auto,
-    /// None.
     Off,
+    /// The first that is found, of those that the program was built for. What the environment says
+    /// if it says nothing.
+    Auto,
     /// One of this kind.
     Kind(Kind),
 }
@@ -192,8 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_environment_is_the_default() {
-        assert_eq!(config(&[]), Ok(Config::default()));
+    fn an_empty_environment_is_the_default_and_looks_for_a_library() {
+        let looks = Config { blas: BlasChoice::Auto, ..Config::default() };
+        assert_eq!(config(&[]), Ok(looks));
     }
 
     #[test]
@@ -230,7 +232,8 @@ mod tests {
     fn a_library_and_a_shadow_are_chosen() {
         let of = |name, value| config(&[(name, value)]).unwrap();
         assert_eq!(of("FUCINA_CPU_BLAS", "off").blas, BlasChoice::Off);
-        assert_eq!(of("FUCINA_CPU_BLAS", "auto"), Config::default());
+        assert_eq!(of("FUCINA_CPU_BLAS", "auto"), config(&[]).unwrap());
+        assert_eq!(of("FUCINA_CPU_BLAS", "off"), Config::default());
         for kind in Kind::ALL {
             assert_eq!(of("FUCINA_CPU_BLAS", kind.name()).blas, BlasChoice::Kind(kind));
         }

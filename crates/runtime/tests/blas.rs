@@ -58,7 +58,7 @@ fn check_layouts(rt: &Runtime, [b, m, n, k]: [usize; 4]) {
 }
 
 const SIZES: [[usize; 4]; 5] =
-    [[1, 16, 16, 16], [3, 17, 31, 16], [1, 300, 70, 33], [1, 20, 700, 64], [2, 49, 97, 130]];
+    [[1, 64, 16, 16], [3, 65, 31, 16], [1, 300, 70, 33], [1, 70, 700, 64], [2, 97, 49, 130]];
 
 #[test]
 fn products_agree_with_f64_at_all_layouts_and_say_what_ran() {
@@ -97,19 +97,19 @@ fn what_the_library_cannot_or_need_not_do_runs_here_with_its_reason() {
     let rt = runtime(Some(double.path()), BlasChoice::Kind(BlasKind::OpenBlas), 2);
     assert!(matches!(rt.blas(), BlasState::Ready(_)));
     let opened = double.calls();
-    for sizes in [[1, 15, 64, 64], [1, 64, 15, 64], [1, 64, 64, 15], [2, 1, 64, 64]] {
+    for sizes in [[1, 63, 64, 64], [1, 64, 15, 64], [1, 64, 64, 15], [2, 1, 64, 64]] {
         let [b, m, n, k] = sizes;
         check(&random(&rt, &[b, m, k], 1), &random(&rt, &[b, n, k], 2), "small");
     }
     assert_eq!(kernels(&rt), [("own kernel: too small for a BLAS library", 4)]);
     // Every second element, a repeated row, and rows that overlap.
-    let strided = random(&rt, &[1, 20, 40, 2], 3).narrow(3, 1, 1).unwrap();
-    let strided = strided.reshape(&[1, 20, 40]).unwrap();
+    let strided = random(&rt, &[1, 70, 40, 2], 3).narrow(3, 1, 1).unwrap();
+    let strided = strided.reshape(&[1, 70, 40]).unwrap();
     assert!(!strided.is_contiguous());
-    let dense = random(&rt, &[1, 24, 40], 4);
+    let dense = random(&rt, &[1, 74, 40], 4);
     check(&strided, &dense, "strided");
     check(&dense, &strided, "strided weights");
-    let repeated = random(&rt, &[1, 1, 40], 5).broadcast(&[1, 20, 40]).unwrap();
+    let repeated = random(&rt, &[1, 1, 40], 5).broadcast(&[1, 70, 40]).unwrap();
     check(&repeated, &dense, "repeated");
     assert_eq!(kernels(&rt)[0], ("own kernel: strides that BLAS does not have", 3));
     assert_eq!(double.calls(), opened, "nothing of this went to the library");
@@ -156,7 +156,7 @@ fn nan_and_infinity_reach_the_results_that_they_belong_to() {
 }
 
 fn specials(rt: &Runtime) {
-    let (m, n, k) = (40, 50, 20);
+    let (m, n, k) = (80, 50, 20);
     let mut x = vec![1.0f32; m * k];
     (x[3 * k + 4], x[5 * k + 6]) = (f32::NAN, f32::INFINITY);
     // The pool hands out memory that was NaN.
@@ -180,7 +180,7 @@ fn threads_that_multiply_at_once_do_not_disturb_each_other() {
         for seed in 0..6 {
             let rt = &rt;
             scope.spawn(move || {
-                let (x, w) = (random(rt, &[1, 40, 50], seed), random(rt, &[1, 300, 50], seed + 9));
+                let (x, w) = (random(rt, &[1, 70, 50], seed), random(rt, &[1, 300, 50], seed + 9));
                 check(&x, &w, "at once");
             });
         }

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use fucina_blas_double::control::{Double, Role};
-use fucina_runtime::{Config, DType, DynTensor, Isa, Runtime};
+use fucina_runtime::{BlasChoice, Config, DType, DynTensor, Isa, Runtime};
 use fucina_testkit::{DotOracle, Rng};
 use half::{bf16, f16};
 
@@ -120,9 +120,12 @@ fn views_at_any_offset_and_strides_use_the_copy_of_the_whole() {
 #[test]
 fn a_blas_library_multiplies_with_the_copy() {
     let double = Double::start(Role::OpenBlas);
-    let rt = runtime(|config| config.blas_library = Some(double.path().to_owned()));
+    let rt = runtime(|config| {
+        config.blas = BlasChoice::Auto;
+        config.blas_library = Some(double.path().to_owned());
+    });
     let w = weight(&rt, DType::BF16, &[300, 70], 1);
-    check(&activations(&rt, 36, 70), &w, "library");
+    check(&activations(&rt, 70, 70), &w, "library");
     assert_eq!(kernels(&rt), [("openblas on an f32 shadow", 1)]);
     assert!(double.calls() > 3 && double.breaches() == 0);
 }

@@ -18,13 +18,18 @@ use crate::weight::Packed;
 
 const OP: &str = "dot";
 
-/// Least size of each axis for which a call of a library pays.
+/// Least size of each axis for which a call of a library pays, and of rows: below, our own kernels
+/// for few rows are ahead (docs/perf/0011).
 const MIN_SIZE: usize = 16;
+const MIN_ROWS: usize = 64;
 
-/// Multiply-adds of a task, about: a fraction of a millisecond.
-const TASK_WORK: usize = 1 << 24;
-/// Columns of a task, at least: the library packs the left operand anew for each.
-const TASK_COLS: usize = 256;
+/// Multiply-adds of a task of a large product: a millisecond or two.
+const TASK_WORK: usize = 1 << 28;
+/// Tasks of a smaller one, so that a few threads share it, and what each of them has at least.
+const FEW_TASKS: usize = 8;
+const LEAST_WORK: usize = 1 << 21;
+/// Rows and columns of a task, at least.
+const LEAST_SIDE: usize = 64;
 
 /// `lhs: [b, m, k]` in f32 times `rhs: [b or 1, n, k]`, which is a view or a copy of the caller's
 /// `weight`. Returns what computed it, where that was a choice.
@@ -88,7 +93,7 @@ fn multiply(
 ) -> Result<std::result::Result<(), &'static str>> {
     let &[batches, m, k] = lhs.shape() else { unreachable!("rank three by construction") };
     let &[own, n, _] = rhs.shape() else { unreachable!("rank three by construction") };
-    if m < MIN_SIZE || n < MIN_SIZE || k < MIN_SIZE {
+    if m < MIN_ROWS || n < MIN_SIZE || k < MIN_SIZE {
         return Ok(Err("own kernel: too small for a BLAS library"));
     }
     let (&[of_batch, of_m, of_k], &[rhs_batch, of_n, rhs_k]) = (lhs.strides(), rhs.strides())
@@ -121,14 +126,18 @@ fn multiply(
     Ok(Ok(()))
 }
 
-/// Rows and columns of a task. Columns are split first: the right operand is the larger one, and
-/// then it is packed once.
+/// Rows and columns of a task. For each task the library packs its rows of the left operand and its
+/// columns of the right one, so the longer side is split more often.
 fn task(m: usize, n: usize, k: usize) -> (usize, usize) {
-    let least = |size: usize, parts: usize| size.div_ceil(parts.max(1)).next_multiple_of(48);
-    let parts = m.saturating_mul(n).saturating_mul(k) / TASK_WORK;
-    let across = (n / TASK_COLS).clamp(1, parts.max(1));
-    let down = (parts / across).min(m / TASK_COLS);
-    (least(m, down), least(n, across))
+    let work = m.saturating_mul(n).saturating_mul(k);
+    let tasks = (work / LEAST_WORK).min(FEW_TASKS).max(work / TASK_WORK).max(1);
+    let most = |size: usize| (size / LEAST_SIDE).max(1);
+    // `down * n + across * m` is what is packed, and least where `down` is this.
+    let down = (tasks.saturating_mul(m) / n.max(1)).isqrt().max(1);
+    let down = (1 << down.ilog2()).min(most(m));
+    let across = tasks.div_ceil(down).min(most(n));
+    let side = |size: usize, parts: usize| size.div_ceil(parts).next_multiple_of(16);
+    (side(m, down), side(n, across))
 }
 
 #[cfg(test)]
@@ -137,12 +146,19 @@ mod tests {
 
     #[test]
     fn tasks_cover_the_output_and_are_worth_a_call() {
-        for (m, n, k) in [(16, 16, 16), (128, 4096, 4096), (2048, 2048, 2048), (4096, 64, 128)] {
-            let (rows, cols) = task(m, n, k);
-            assert!(rows > 0 && cols > 0);
-            assert!(cols >= TASK_COLS.min(n) || rows >= m, "{m} {n} {k}: {rows} {cols}");
-            let work = rows.min(m) * cols.min(n) * k;
-            assert!(work >= (TASK_WORK / 2).min(m * n * k), "{m} {n} {k}: {rows} {cols}");
+        let cases = [
+            ([16, 16, 16], [16, 16]),
+            ([256, 256, 256], [128, 64]),
+            ([1024, 1024, 1024], [512, 256]),
+            ([2048, 2048, 2048], [512, 256]),
+            ([128, 4096, 4096], [128, 512]),
+            ([512, 4096, 4096], [256, 256]),
+            ([4096, 64, 128], [256, 64]),
+            // Nothing is narrower than a task is worth.
+            ([16, 70, 1 << 20], [16, 80]),
+        ];
+        for ([m, n, k], want) in cases {
+            assert_eq!(<[usize; 2]>::from(task(m, n, k)), want, "{m} {n} {k}");
         }
         // The largest sizes that an operand of a library has.
         let most = usize::try_from(i32::MAX).unwrap();

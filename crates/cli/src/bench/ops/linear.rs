@@ -99,11 +99,12 @@ pub(super) fn ready<'a>(rt: &Runtime, shelved: &'a Shelved, m: usize) -> anyhow:
     let before = rt.trace().counters().kernels;
     let out = x.matmul_t(&shelved.copies[0])?.to_vec()?;
     let after = rt.trace().counters().kernels;
-    // What ran where there was a choice; else the kernel for the format.
+    // What ran where there was a choice, and why; else the kernel for the format.
     let chosen = after.iter().find(|&(key, calls)| before.get(key) != Some(calls));
+    let own = cpu_kernel(dtype, rt.isa(), shelved.copies[0].packed_bytes() > 0);
     let kernel = match chosen {
-        Some((&(_, kernel), _)) => kernel.to_owned(),
-        None => cpu_kernel(dtype, rt.isa(), shelved.copies[0].packed_bytes() > 0),
+        Some((&(_, kernel), _)) => kernel.replace("own kernel", &own),
+        None => own,
     };
     let mut random = Random::new(out.len());
     let mut pairs = Vec::new();
