@@ -5,6 +5,7 @@
 mod common;
 
 use common::{call, call_with};
+use fucina_blas_double::control::{Double, Role};
 
 #[test]
 fn bench_prints_a_row_for_each_test() {
@@ -130,4 +131,59 @@ fn an_account_adds_up_to_the_pass() {
     let done = call(&["bench", "account", "-p", "100000"]);
     assert_eq!(done.code, Some(2), "{}", done.stderr);
     assert!(done.stderr.contains("context of 512 tokens"), "{}", done.stderr);
+}
+
+#[test]
+fn doctor_shows_the_blas_library_and_bench_ops_what_it_computed() {
+    let double = Double::start(Role::OpenBlas);
+    let path = double.path().to_str().unwrap();
+    let set = [("FUCINA_BLAS_LIBRARY", path)];
+    let report = call_with(&["doctor", "--json"], &set).ok().json();
+    assert_eq!(report["blas"]["kind"], "openblas");
+    assert_eq!(report["blas"]["file"], path);
+    assert!(report["blas"]["detail"].as_str().unwrap().contains("double"), "{report}");
+    let product = |m: &str, set: &[(&str, &str)]| {
+        let format = ["--format", "f32", "--iters", "1", "--weights=cached", "--json"];
+        let args = [&["bench", "ops", "--dims", m, "32", "64"][..], &format[..]].concat();
+        let done = call_with(&args, set).ok();
+        let row = done.json()[0].clone();
+        assert!(row["error"].as_f64().unwrap() < 1e-5, "{row}");
+        row["kernel"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(product("64", &set), "openblas");
+    assert!(product("63", &set).ends_with(": too small for a BLAS library"));
+    let off = [("FUCINA_BLAS_LIBRARY", path), ("FUCINA_CPU_BLAS", "off")];
+    assert!(product("64", &off).starts_with("rows/"));
+    let report = call_with(&["doctor", "--json"], &off).ok().json();
+    assert_eq!(report["blas"]["kind"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_blas_library_that_was_named_and_is_not_there_is_a_warning() {
+    let nowhere = "/nowhere/libopenblas.so";
+    let done = call_with(&["run", "-n", "1", "Once"], &[("FUCINA_BLAS_LIBRARY", nowhere)]).ok();
+    assert!(done.stderr.contains(nowhere), "{}", done.stderr);
+    assert_eq!(done.stderr.matches("fucina: warning: no BLAS library").count(), 1);
+    let text = call_with(&["doctor"], &[("FUCINA_BLAS_LIBRARY", nowhere)]).ok().stdout;
+    assert!(text.contains("no BLAS library is usable: /nowhere/libopenblas.so:"), "{text}");
+    let wrong = call_with(&["run", "-n", "1", "Once"], &[("FUCINA_CPU_BLAS", "blis")]);
+    wrong.failed(2, &["FUCINA_CPU_BLAS", "blis", "auto, off, accelerate, mkl or openblas"]);
+}
+
+#[test]
+fn a_run_with_f32_copies_says_so() {
+    let set = [
+        ("FUCINA_CPU_F32_SHADOW", "1"),
+        ("FUCINA_CPU_F32_SHADOW_MIN_M", "16"),
+        ("FUCINA_CPU_ISA", "scalar"),
+    ];
+    let args = ["bench", "ops", "--dims", "16", "32", "64", "--format", "bf16", "--iters", "1"];
+    let args = [&args[..], &["--weights=cached", "--json"]].concat();
+    let rows = call_with(&args, &set).ok().json();
+    assert_eq!(rows[0]["kernel"], "rows/scalar on an f32 shadow");
+    assert!(rows[0]["error"].as_f64().unwrap() < 1e-5, "{rows}");
+    let report = call_with(&["doctor", "--json"], &set).ok().json();
+    assert_eq!(report["f32_shadow_min_m"], 16);
+    let wrong = call_with(&["run", "-n", "1", "Once"], &[("FUCINA_CPU_F32_SHADOW_MIN_M", "many")]);
+    wrong.failed(2, &["FUCINA_CPU_F32_SHADOW_MIN_M", "many", "a number of rows"]);
 }
