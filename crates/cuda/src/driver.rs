@@ -123,7 +123,8 @@ impl Card {
         // SAFETY: the driver writes at most the given number of bytes, a terminator included.
         let status = unsafe { (driver.device_name)(name.as_mut_ptr(), 256, self.ordinal) };
         driver.check(status)?;
-        let bytes: Vec<u8> = name.iter().map(|&c| c.cast_unsigned()).collect();
+        // A C character is signed on x86 and not on Arm.
+        let bytes: Vec<u8> = name.iter().flat_map(|c| c.to_ne_bytes()).collect();
         let text = CStr::from_bytes_until_nul(&bytes).unwrap_or(c"CUDA device");
         Ok(text.to_string_lossy().into_owned())
     }
