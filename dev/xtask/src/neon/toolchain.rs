@@ -22,7 +22,7 @@ const KNOWN_COMPILER: &str = "1.96";
 /// What ends each argument that the linter finds in its variable.
 const LINT_SEPARATOR: &str = "__CLIPPY_HACKERY__";
 /// Packages with code for Arm, or above such.
-const CHECKED: &str = "-p fucina-kernels -p fucina-runtime";
+const CHECKED: &str = "-p fucina-kernels -p fucina-runtime -p fucina-cuda";
 
 /// A file, and the Debian packages that bring it.
 type Need = (&'static str, &'static str);
