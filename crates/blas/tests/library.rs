@@ -1,10 +1,11 @@
 //! Libraries that are opened by their path: the stand-in in all its roles, and real ones where
 //! `FUCINA_BLAS_FOLDER` names a folder of them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fucina_blas::{Blas, Kind, Matrix, NoBlas, Output, Refusal};
 use fucina_blas_double::control::{Double, Role};
+use fucina_blas_double::libraries;
 use fucina_testkit::{DotOracle, Rng};
 
 fn refusal(role: Role, kind: Option<Kind>) -> Refusal {
@@ -203,28 +204,13 @@ fn products_agree_with_f64_at_all_layouts_and_strides() {
     }
 }
 
-/// Files of a folder and of those in it that have the name of a library of ours.
-fn libraries(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let ours = ["libmkl_rt", "libopenblas", "libscipy_openblas"];
-        if path.is_dir() && depth > 0 {
-            libraries(&path, depth - 1, found);
-        } else if ours.iter().any(|start| name.starts_with(start)) && name.contains(".so") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
 fn real_libraries_agree_with_f64_at_all_layouts_and_strides() {
     let Some(folder) = std::env::var_os("FUCINA_BLAS_FOLDER") else {
         println!("SKIPPED: FUCINA_BLAS_FOLDER names no folder of BLAS libraries");
         return;
     };
-    let mut found = Vec::new();
-    libraries(Path::new(&folder), 5, &mut found);
+    let found = libraries(Path::new(&folder));
     assert!(!found.is_empty(), "no library in {}", folder.display());
     for path in found {
         match Blas::open(&path, None) {

@@ -23,7 +23,7 @@ use fucina_accel::{
     Record, Storage, StorageError, Ticket, thread_number,
 };
 use fucina_dtype::DType;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 pub use grouped::{GroupRows, Groups};
 pub use light::RopeTable;
@@ -124,10 +124,17 @@ fn write_output<R: Ran>(
     bytes: usize,
     cpu: impl FnOnce(&mut [f32]) -> Result<R>,
 ) -> Result<Option<&'static str>> {
-    let host = out.host_mut().map_err(|error| storage_error(error, "output"))?;
-    let elems = <[f32]>::mut_from_bytes(&mut host[..bytes])
-        .map_err(|_| Error::Unaligned { op: "output", dtype: DType::F32 })?;
-    cpu(elems).map(Ran::kernel)
+    cpu(elems_mut(out, bytes, ("output", DType::F32))?).map(Ran::kernel)
+}
+
+/// The first bytes of a storage, which has them, as elements. An op and a type for errors.
+pub(crate) fn elems_mut<'a, T: FromBytes + IntoBytes>(
+    storage: &'a mut Storage,
+    len_bytes: usize,
+    (op, dtype): (&'static str, DType),
+) -> Result<&'a mut [T]> {
+    let host = storage.host_mut().map_err(|error| storage_error(error, op))?;
+    <[T]>::mut_from_bytes(&mut host[..len_bytes]).map_err(|_| Error::Unaligned { op, dtype })
 }
 
 /// What the gates need to know of a call.

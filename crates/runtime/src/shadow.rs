@@ -9,10 +9,9 @@ use std::sync::Arc;
 use fucina_accel::Storage;
 use fucina_dtype::DType;
 use fucina_kernels::dense::{self, Split};
-use zerocopy::FromBytes;
 
 use crate::config::F32_SHADOW_MIN_M;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::free_memory_bytes;
 use crate::ops;
 use crate::runtime::Runtime;
@@ -88,9 +87,7 @@ fn widen(rt: &Runtime, storage: &Storage, dtype: DType, free_bytes: Option<u64>)
     let Ok(mut copy) = rt.pool().take(len_bytes) else { return Ok(Kept::Refused) };
     copy.prefer_large_pages();
     let raw = storage.host()?;
-    let out = copy.host_mut().map_err(|error| ops::storage_error(error, OP))?;
-    let elems = <[f32]>::mut_from_bytes(&mut out[..len_bytes])
-        .map_err(|_| Error::Unaligned { op: OP, dtype: DType::F32 })?;
+    let elems: &mut [f32] = ops::elems_mut(&mut copy, len_bytes, (OP, DType::F32))?;
     rt.team().for_each_chunk(elems, TASK_ELEMS, |task, out| {
         let first = task * TASK_ELEMS * 2;
         dense::decode_row(rt.isa(), dtype, &raw[first..first + out.len() * 2], out);

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use fucina_blas_double::control::{Double, Role};
+use fucina_blas_double::libraries;
 use fucina_runtime::{BlasChoice, BlasKind, BlasState, Config, DType, DynTensor, Runtime};
 use fucina_testkit::{DotOracle, Rng};
 
@@ -194,8 +195,7 @@ fn real_libraries_agree_with_f64() {
         println!("SKIPPED: FUCINA_BLAS_FOLDER names no folder of BLAS libraries");
         return;
     };
-    let mut found = Vec::new();
-    libraries(Path::new(&folder), 5, &mut found);
+    let found = libraries(Path::new(&folder));
     assert!(!found.is_empty(), "no library in {}", folder.display());
     for path in found {
         let rt = runtime(Some(&path), BlasChoice::Auto, 2);
@@ -215,18 +215,5 @@ fn real_libraries_agree_with_f64() {
         };
         assert!(of(&rt) == of(&one), "the number of threads changes nothing");
         assert_eq!(kernels(&rt).len(), 1);
-    }
-}
-
-fn libraries(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let ours = ["libmkl_rt", "libopenblas", "libscipy_openblas"];
-        if path.is_dir() && depth > 0 {
-            libraries(&path, depth - 1, found);
-        } else if ours.iter().any(|start| name.starts_with(start)) && name.contains(".so") {
-            found.push(path);
-        }
     }
 }

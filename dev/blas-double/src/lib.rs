@@ -6,3 +6,6 @@
 
 pub mod control;
 mod entry;
+mod real;
+
+pub use real::libraries;

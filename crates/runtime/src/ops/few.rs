@@ -3,10 +3,9 @@
 
 use fucina_dtype::DType;
 use fucina_kernels::dense::{Few, Route, Rows, Wide, multiply_wide, wide_scratch_len};
-use zerocopy::FromBytes;
 
 use super::matmul::{SERIAL_WORK, copy_tile, work};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops;
 use crate::runtime::Runtime;
 use crate::scratch;
@@ -33,9 +32,7 @@ pub(super) fn rows(
     let serial = work([m, n, k]) < SERIAL_WORK;
     let len_bytes = plan.packed_len(k).unwrap_or(usize::MAX).saturating_mul(4);
     let mut storage = rt.pool().take(len_bytes)?;
-    let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, OP))?;
-    let packed = <[f32]>::mut_from_bytes(&mut bytes[..len_bytes])
-        .map_err(|_| Error::Unaligned { op: OP, dtype: DType::F32 })?;
+    let packed: &mut [f32] = ops::elems_mut(&mut storage, len_bytes, (OP, DType::F32))?;
     let pack = |block: usize, out: &mut [f32]| plan.pack(x, k, block, out);
     if serial {
         packed.chunks_mut(plan.block_len()).enumerate().for_each(|(at, out)| pack(at, out));

@@ -9,10 +9,9 @@ use std::ops::Range;
 
 use fucina_dtype::DType;
 use fucina_kernels::dense::{self, Lhs, Matrix, Rhs, row_step};
-use zerocopy::FromBytes;
 
 use super::matmul::{SERIAL_WORK, work};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops;
 use crate::runtime::Runtime;
 use crate::scratch;
@@ -121,9 +120,7 @@ impl Gemm<'_> {
         let batch_elems = dense::packed_lhs_len(isa, m, k).unwrap_or(usize::MAX);
         let len_bytes = batch_elems.saturating_mul(batches.len()).saturating_mul(4);
         let mut storage = self.rt.pool().take(len_bytes)?;
-        let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, OP))?;
-        let packed = <[f32]>::mut_from_bytes(&mut bytes[..len_bytes])
-            .map_err(|_| Error::Unaligned { op: OP, dtype: DType::F32 })?;
+        let packed: &mut [f32] = ops::elems_mut(&mut storage, len_bytes, (OP, DType::F32))?;
         let serial = work([batches.len() * m, self.n, k]) < SERIAL_WORK;
         self.pack(&batches, &rows, packed, serial);
         let packed = &*packed;

@@ -32,9 +32,7 @@ impl Activations {
         let words = plan.room(m) * len;
         let len_bytes = words * 4 + plan.rows_behind() * len * 4;
         let mut storage = rt.pool().take(len_bytes)?;
-        let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
-        let words = <[u32]>::mut_from_bytes(&mut bytes[..words * 4])
-            .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
+        let words: &mut [u32] = ops::elems_mut(&mut storage, words * 4, ("dot", DType::I32))?;
         let tasks = if work([m, k, 1]) < SERIAL_WORK { 1 } else { 8 * rt.threads() };
         let together = plan.rows_together();
         if (2..=together).contains(&m) {

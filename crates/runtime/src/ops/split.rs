@@ -3,10 +3,9 @@
 
 use fucina_dtype::DType;
 use fucina_kernels::dense::{Rows, SPLIT_BLOCK, Split};
-use zerocopy::FromBytes;
 
 use super::matmul::{SERIAL_WORK, copy_tile, work};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops;
 use crate::runtime::Runtime;
 use crate::scratch;
@@ -30,9 +29,7 @@ pub(super) fn rows(
     let serial = work([m, n, k]) < SERIAL_WORK;
     let len_bytes = m.div_ceil(SPLIT_BLOCK) * block_words * 4;
     let mut storage = rt.pool().take(len_bytes)?;
-    let bytes = storage.host_mut().map_err(|error| ops::storage_error(error, "dot"))?;
-    let words = <[u32]>::mut_from_bytes(&mut bytes[..len_bytes])
-        .map_err(|_| Error::Unaligned { op: "dot", dtype: DType::I32 })?;
+    let words: &mut [u32] = ops::elems_mut(&mut storage, len_bytes, ("dot", DType::I32))?;
     let pack = |block: usize, out: &mut [u32]| {
         let first = block * SPLIT_BLOCK;
         plan.pack(&x[first * k..m.min(first + SPLIT_BLOCK) * k], k, out);
