@@ -21,7 +21,11 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx2_vnni;
 #[cfg(target_arch = "x86_64")]
+mod avx512_many;
+#[cfg(target_arch = "x86_64")]
 mod avx512_vnni;
+#[cfg(target_arch = "x86_64")]
+mod chunk;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
@@ -102,6 +106,11 @@ fn dispatch<F: Packed>(
         // SAFETY: the token proves that this CPU has AVX2, FMA, F16C and AVX-VNNI.
         Isa::Avx2(_) => unsafe { avx2_vnni::matmul::<F>(panels, x, out, scratch) },
         #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni(_) if x.in_tiles && avx512_many::worth_it::<F>(x.rows) => {
+            // SAFETY: the token proves that this CPU has AVX-512 F, BW, VL and VNNI, and AVX2's set.
+            unsafe { avx512_many::matmul::<F>(panels, x, out, scratch) }
+        }
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that this CPU has AVX-512 F, BW, VL and VNNI, and AVX2's set.
         Isa::Avx512Vnni(_) => unsafe { avx512_vnni::matmul::<F>(panels, x, out, scratch) },
         #[cfg(target_arch = "aarch64")]
@@ -129,6 +138,16 @@ struct Out<'a, 'm> {
 }
 
 impl Out<'_, '_> {
+    /// Reads what [`put`](Self::put) wrote. Rows and columns that do not exist stay as they are.
+    #[cfg(target_arch = "x86_64")]
+    fn get(&mut self, panel: usize, row: usize, results: &mut [[f32; PANEL_COLS]]) {
+        let col = self.first.1 + panel * PANEL_COLS;
+        let width = PANEL_COLS.min(self.matrix.cols() - col);
+        for (row, results) in (row..self.rows).zip(results) {
+            results[..width].copy_from_slice(self.matrix.part(self.first.0 + row, col, width));
+        }
+    }
+
     /// Writes results of panel `panel` from row `row` on. Rows that do not exist are dropped.
     #[expect(clippy::inline_always, reason = "copies with the registers of the caller")]
     #[inline(always)]

@@ -60,11 +60,19 @@ impl Bias {
     /// and 2 for its halves (offsets 1 to 32).
     #[inline]
     pub(super) const fn new(offset: u8, part: usize) -> Self {
-        if offset == 128 {
-            return Self { word: word::NEG_SUM_128, shift: 0 };
+        let word = if offset == 128 { word::NEG_SUM_128 } else { word::NEG_SUMS[part] };
+        let kept = Self::kept_offset(offset, part);
+        Self { word, shift: kept.trailing_zeros() - offset.trailing_zeros() }
+    }
+
+    /// The offset, this one or a larger one, that the word is multiplied by: it needs no shift.
+    #[inline]
+    pub(super) const fn kept_offset(offset: u8, part: usize) -> u8 {
+        match (offset, part) {
+            (128, _) => 128,
+            (_, 0) => 16,
+            _ => 32,
         }
-        let factor: u32 = if part == 0 { 4 } else { 5 };
-        Self { word: word::NEG_SUMS[part], shift: factor - offset.trailing_zeros() }
     }
 }
 

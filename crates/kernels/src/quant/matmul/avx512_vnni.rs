@@ -70,10 +70,19 @@ fn tile<F: Packed, const MR: usize, const CH: usize>(
             prefetch_ahead(planes);
             let x = &x[u * (F::ELEMS / 32) + b];
             if F::GROUP == 32 {
-                group::<F, MR, CH, 0>(planes, x, scales::<F>(unit, b, d, m), &mut sums);
+                let scales = scales::<F>(unit, b, d, m);
+                let acc = products::<F, MR, CH>(planes, x, 0);
+                for ((sum, x), acc) in sums.iter_mut().zip(x).zip(acc) {
+                    *sum = add_whole::<F>(*sum, x, scales, acc);
+                }
             } else {
-                group::<F, MR, CH, 0>(planes, x, scales::<F>(unit, 2 * b, d, m), &mut sums);
-                group::<F, MR, CH, 1>(planes, x, scales::<F>(unit, 2 * b + 1, d, m), &mut sums);
+                let low_scales = scales::<F>(unit, 2 * b, d, m);
+                let high_scales = scales::<F>(unit, 2 * b + 1, d, m);
+                let low = products::<F, MR, CH>(planes, x, 0);
+                let high = products::<F, MR, CH>(planes, x, 1);
+                for (((sum, x), low), high) in sums.iter_mut().zip(x).zip(low).zip(high) {
+                    *sum = add_halves::<F>(*sum, x, (low_scales, low), (high_scales, high));
+                }
             }
         }
     }
@@ -82,23 +91,33 @@ fn tile<F: Packed, const MR: usize, const CH: usize>(
     }
 }
 
-/// Adds one group: 32 k, or half `H` of them.
+/// Exact sums of the products of a group: of 32 k, or of a half of them.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-fn group<F: Packed, const MR: usize, const CH: usize, const H: usize>(
+fn products<F: Packed, const MR: usize, const CH: usize>(
     planes: &[u8],
     x: &[XBlock; MR],
-    scales: (__m512, __m512),
-    sums: &mut [__m512; MR],
-) {
-    let mut acc = start::<F, MR, CH>(x, H);
-    pair::<F, MR, CH, 0>(planes, x, H, &mut acc);
-    pair::<F, MR, CH, 1>(planes, x, H, &mut acc);
+    half: usize,
+) -> [__m512i; MR] {
+    let mut acc = start::<F, MR, CH>(x, half);
+    pair::<F, MR, CH, 0>(planes, x, half, &mut acc);
+    pair::<F, MR, CH, 1>(planes, x, half, &mut acc);
     if F::GROUP == 32 {
-        pair::<F, MR, CH, 2>(planes, x, H, &mut acc);
-        pair::<F, MR, CH, 3>(planes, x, H, &mut acc);
+        pair::<F, MR, CH, 2>(planes, x, half, &mut acc);
+        pair::<F, MR, CH, 3>(planes, x, half, &mut acc);
     }
-    finish::<F, MR, CH>(scales, x, H, acc, sums);
+    let mut sums = acc[0];
+    for (r, sum) in sums.iter_mut().enumerate() {
+        *sum = match CH {
+            4 => _mm512_add_epi32(
+                _mm512_add_epi32(acc[0][r], acc[1][r]),
+                _mm512_add_epi32(acc[2][r], acc[3][r]),
+            ),
+            2 => _mm512_add_epi32(acc[0][r], acc[1][r]),
+            _ => acc[0][r],
+        };
+    }
+    sums
 }
 
 /// Takes the offset off in advance: `-OFFSET * sum(x)`.
@@ -189,7 +208,7 @@ fn shift(v: __m512i, left: isize) -> __m512i {
 /// The scales and minimums of group `g`.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) fn scales<F: Packed>(unit: &[u8], g: usize, d: __m512, m: __m512) -> (__m512, __m512) {
+pub(super) fn scales<F: Packed>(unit: &[u8], g: usize, d: __m512, m: __m512) -> Scales {
     if !F::SUB {
         return (d, m);
     }
@@ -206,32 +225,48 @@ pub(super) fn scales<F: Packed>(unit: &[u8], g: usize, d: __m512, m: __m512) -> 
     (_mm512_mul_ps(d, scale), _mm512_mul_ps(m, min))
 }
 
-/// Adds a group to the sums.
+/// The scales and minimums of a group.
+pub(super) type Scales = (__m512, __m512);
+
+/// Adds the products of 32 k with a row that share a scale.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn finish<F: Packed, const MR: usize, const CH: usize>(
-    (scale, min): (__m512, __m512),
-    x: &[XBlock; MR],
-    half: usize,
-    acc: [[__m512i; MR]; CH],
-    sums: &mut [__m512; MR],
-) {
-    for (r, (sum, x)) in sums.iter_mut().zip(x).enumerate() {
-        let acc = match CH {
-            4 => _mm512_add_epi32(
-                _mm512_add_epi32(acc[0][r], acc[1][r]),
-                _mm512_add_epi32(acc[2][r], acc[3][r]),
-            ),
-            2 => _mm512_add_epi32(acc[0][r], acc[1][r]),
-            _ => acc[0][r],
-        };
-        let scale = _mm512_mul_ps(scale, _mm512_set1_ps(f32::from_bits(x[word::SCALE])));
-        *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), scale, *sum);
-        if F::MIN {
-            let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part::<F>(half)]]);
-            *sum = _mm512_fnmadd_ps(min, _mm512_set1_ps(scaled_sum), *sum);
-        }
+pub(super) fn add_whole<F: Packed>(
+    sum: __m512,
+    x: &XBlock,
+    (scale, min): Scales,
+    products: __m512i,
+) -> __m512 {
+    let scale = _mm512_mul_ps(scale, _mm512_set1_ps(f32::from_bits(x[word::SCALE])));
+    let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), scale, sum);
+    less::<F>(sum, x, 0, min)
+}
+
+/// Adds the products of 32 k with a row, whose halves have scales of their own. That of the
+/// activations is applied once.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn add_halves<F: Packed>(
+    sum: __m512,
+    x: &XBlock,
+    ((low_scale, low_min), low): (Scales, __m512i),
+    ((high_scale, high_min), high): (Scales, __m512i),
+) -> __m512 {
+    let both = _mm512_mul_ps(_mm512_cvtepi32_ps(low), low_scale);
+    let both = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), high_scale, both);
+    let sum = _mm512_fmadd_ps(both, _mm512_set1_ps(f32::from_bits(x[word::SCALE])), sum);
+    less::<F>(less::<F>(sum, x, 0, low_min), x, 1, high_min)
+}
+
+/// Takes the minimums of a group off.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn less<F: Packed>(sum: __m512, x: &XBlock, half: usize, min: __m512) -> __m512 {
+    if !F::MIN {
+        return sum;
     }
+    let scaled_sum = f32::from_bits(x[word::SCALED_SUMS[part::<F>(half)]]);
+    _mm512_fnmadd_ps(min, _mm512_set1_ps(scaled_sum), sum)
 }
 
 /// Plane `p` of a group of 32 k.

@@ -6,7 +6,7 @@ use super::super::plan::{Kernel, Plan};
 use super::super::{PANEL_COLS, PackLayout, activation_len};
 use super::{Records, multiply, scratch_words};
 #[cfg(target_arch = "x86_64")]
-use super::{amx_bf16, amx_int8};
+use super::{amx_bf16, amx_int8, avx512_many};
 use crate::dense::MatrixMut;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Isa;
@@ -58,6 +58,9 @@ pub(super) struct Tall<'a> {
 /// `(panels, rows)`.
 pub fn planned_scratch_len(plan: Plan, k: usize, (panels, rows): (usize, usize)) -> usize {
     match plan.kernel() {
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Vector => scratch_words(k).max(avx512_many::scratch_words(rows)),
+        #[cfg(not(target_arch = "x86_64"))]
         Kernel::Vector => scratch_words(k),
         #[cfg(target_arch = "x86_64")]
         Kernel::Int8Tiles => LINE + amx_int8::scratch_len(k, rows),

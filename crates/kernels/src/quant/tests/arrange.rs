@@ -34,9 +34,10 @@ fn planned(plan: Plan, w: &Weight, words: &[u32], m: usize) -> Vec<f32> {
 fn every_order_gives_the_same_bits() {
     for dtype in block_formats() {
         let mut rng = Rng::new(11);
-        let k = 3 * dtype.unit().0;
+        // Whole chunks of 256, and a part of one.
+        let k = if dtype.unit().0 == 32 { 608 } else { 768 };
         let w = Weight::random(dtype, 33, k, &mut rng);
-        for m in (1..=26).chain([36, 41]) {
+        for m in (1..=32).chain([36, 41, 48, 63, 64, 65, 144, 145]) {
             let x = rng.normals(m * k, 1.0);
             let records = quantize(Isa::Scalar, &x, k);
             for isa in Isa::available() {
@@ -47,6 +48,23 @@ fn every_order_gives_the_same_bits() {
                     assert!(got == want, "{} {dtype} {m} rows, {steps} steps", isa.name());
                 }
             }
+        }
+    }
+}
+
+/// Activations that exceed a second-level cache are multiplied in parts of k.
+#[test]
+fn long_rows_give_the_same_bits() {
+    for dtype in [DType::Q4_K, DType::Q6_K, DType::Q5_0] {
+        let mut rng = Rng::new(13);
+        let (m, k) = (145, 9 * 1024 + 256);
+        let w = Weight::random(dtype, 17, k, &mut rng);
+        let x = rng.normals(m * k, 1.0);
+        let records = quantize(Isa::Scalar, &x, k);
+        for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::Scalar) {
+            let plan = Plan::new(isa, &w.layout, m);
+            let got = planned(plan, &w, &write(plan, &x, k, 1000), m);
+            assert!(got == matmul(isa, &w, &records, m), "{} {dtype}", isa.name());
         }
     }
 }
