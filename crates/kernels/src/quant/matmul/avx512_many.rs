@@ -130,11 +130,25 @@ fn tile<F: Packed, const W: usize, const MR: usize>(
         for (sum, result) in sums.iter_mut().zip(&*results) {
             *sum = load_f32x16(result);
         }
-        let quads = chunk.quads.as_chunks().0;
+        let quads = chunk.quads.as_chunks::<8>().0;
         let scales = chunk.scales.chunks_exact(32 / F::GROUP);
+        // All in one function: of calls that are this long the compiler inlines some and not others.
         for ((x, quads), scales) in x.iter().zip(quads).zip(scales) {
             let Some(x) = x[part * MR..].first_chunk() else { break };
-            step::<F, MR>(quads, scales, x, &mut sums);
+            if let [scales] = scales {
+                let acc = products::<F, MR, 0>(quads, x);
+                let scales = load(scales);
+                for ((sum, x), acc) in sums.iter_mut().zip(x).zip(acc) {
+                    *sum = add_whole::<F>(*sum, x, scales, acc);
+                }
+            } else if let [low_scales, high_scales] = scales {
+                let (low, high) = quads.split_at(4);
+                let (low, high) = (products::<F, MR, 0>(low, x), products::<F, MR, 1>(high, x));
+                let (low_scales, high_scales) = (load(low_scales), load(high_scales));
+                for (((sum, x), low), high) in sums.iter_mut().zip(x).zip(low).zip(high) {
+                    *sum = add_halves::<F>(*sum, x, (low_scales, low), (high_scales, high));
+                }
+            }
         }
         for (result, sum) in results.iter_mut().zip(sums) {
             store_f32x16(result, sum);
@@ -142,52 +156,22 @@ fn tile<F: Packed, const W: usize, const MR: usize>(
     }
 }
 
-/// Adds 32 k.
-#[target_feature(enable = "avx512f,avx512vnni")]
-#[inline]
-fn step<F: Packed, const MR: usize>(
-    quads: &[[u8; 64]; 8],
-    scales: &[[Row; 2]],
-    x: &[XBlock; MR],
-    sums: &mut [__m512; MR],
-) {
-    match scales {
-        [scales] => {
-            let acc = products::<F, MR>(quads, x, 0);
-            let scales = load(scales);
-            for ((sum, x), acc) in sums.iter_mut().zip(x).zip(acc) {
-                *sum = add_whole::<F>(*sum, x, scales, acc);
-            }
-        }
-        [low_scales, high_scales] => {
-            let (low, high) = quads.split_at(4);
-            let (low, high) = (products::<F, MR>(low, x, 0), products::<F, MR>(high, x, 1));
-            let (low_scales, high_scales) = (load(low_scales), load(high_scales));
-            for (((sum, x), low), high) in sums.iter_mut().zip(x).zip(low).zip(high) {
-                *sum = add_halves::<F>(*sum, x, (low_scales, low), (high_scales, high));
-            }
-        }
-        _ => {}
-    }
-}
-
 /// Exact sums of the products of a group with each row.
 #[target_feature(enable = "avx512f,avx512vnni")]
 #[inline]
-fn products<F: Packed, const MR: usize>(
+fn products<F: Packed, const MR: usize, const HALF: usize>(
     quads: &[[u8; 64]],
     x: &[XBlock; MR],
-    half: usize,
 ) -> [__m512i; MR] {
     let mut acc = [_mm512_setzero_si512(); MR];
     if F::OFFSET > 0 {
         // For the offset that the chunk has, no shift is needed.
-        let word = Bias::new(F::OFFSET, part::<F>(half)).word;
+        let word = Bias::new(F::OFFSET, part::<F>(HALF)).word;
         for (acc, x) in acc.iter_mut().zip(x) {
             *acc = _mm512_set1_epi32(x[word].cast_signed());
         }
     }
-    for (quad, at) in quads.iter().zip(4 * half..) {
+    for (quad, at) in quads.iter().zip(4 * HALF..) {
         let quad = load_u8x64(quad);
         for (acc, x) in acc.iter_mut().zip(x) {
             *acc = _mm512_dpbusd_epi32(*acc, quad, _mm512_set1_epi32(x[at].cast_signed()));
