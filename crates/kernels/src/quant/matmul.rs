@@ -11,6 +11,8 @@ use super::quantize::{XBlock, activation_len};
 use super::{PANEL_COLS, PackLayout};
 use crate::dense::MatrixMut;
 use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::x86::prefetch_to_write;
 
 #[cfg(target_arch = "x86_64")]
 mod amx_bf16;
@@ -138,6 +140,17 @@ struct Out<'a, 'm> {
 }
 
 impl Out<'_, '_> {
+    /// Asks for the memory of `rows` rows of results, for [`put`](Self::put) to find it in a cache.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "sse")]
+    #[inline]
+    fn ask(&mut self, panel: usize, row: usize, rows: usize) {
+        let col = self.first.1 + panel * PANEL_COLS;
+        for row in row..self.rows.min(row + rows) {
+            prefetch_to_write(self.matrix.part(self.first.0 + row, col, 1).as_ptr());
+        }
+    }
+
     /// Reads what [`put`](Self::put) wrote. Rows and columns that do not exist stay as they are.
     #[cfg(target_arch = "x86_64")]
     fn get(&mut self, panel: usize, row: usize, results: &mut [[f32; PANEL_COLS]]) {

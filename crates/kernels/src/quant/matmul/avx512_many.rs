@@ -73,11 +73,14 @@ pub(super) fn matmul<F: Packed>(
                 let steps = first..first + units.len() / F::UNIT_BYTES * (F::ELEMS / 32);
                 // What follows is asked for little by little: not all requests find room at once.
                 let lines = units.len().div_ceil(64).div_ceil(results.len());
+                let share = |c: usize| TILE_ROWS * (c - start) / (end - start);
+                let asked = share(c)..share(c + 1);
                 for (t, results) in results.iter_mut().enumerate() {
                     for line in t * lines..(t + 1) * lines {
                         prefetch_line(units, units.len() + 64 * line);
                     }
                     let row = t * TILE_ROWS;
+                    out.ask(p, row + asked.start, asked.len());
                     if c == 0 {
                         *results = [[0.0; PANEL_COLS]; TILE_ROWS];
                     } else if c == start {

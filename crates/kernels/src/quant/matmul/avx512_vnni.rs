@@ -49,6 +49,7 @@ fn tiles<F: Packed, const MR: usize, const CH: usize>(
     let x = x.interleaved::<MR>(row, scratch);
     for (p, panel) in panels.chunks_exact(out.panel_bytes).enumerate() {
         let mut results = [[0.0; PANEL_COLS]; MR];
+        out.ask(p, row, MR);
         tile::<F, MR, CH>(panel, x, &mut results);
         out.put(p, row, &results);
     }
