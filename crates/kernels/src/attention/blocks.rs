@@ -144,9 +144,11 @@ impl Job<'_> {
             let range = block.start + seen.start..block.start + seen.end;
             let scores = &mut buffers.scores[..count.next_multiple_of(GROUP)];
             self.dots(row, range.clone(), &mut scores[..count]);
-            let factor = online::step(self.isa, scores, 0..count, self.logits(), stats);
+            let mut factor = [1.0];
+            let (seen, stats) = ([(0, count)], std::slice::from_mut(stats));
+            online::steps(self.isa, scores, &seen, self.logits(), stats, &mut factor);
             let sums = &mut sums[..self.kv.v.dim];
-            rescale(self.isa, sums, factor);
+            rescale(self.isa, sums, factor[0]);
             self.mix(&scores[..count], range, sums);
         }
     }
@@ -191,13 +193,17 @@ impl Job<'_> {
         };
         leaf::matmul_add(self.isa, queries, columns, n, scores);
 
-        let mut masked = false;
-        let states = tile.stats.iter_mut().zip(scores.chunks_exact_mut(n));
-        let states = states.zip(sums.chunks_exact_mut(self.width));
-        for (row, ((stats, scores), sums)) in tile.rows.clone().zip(states) {
-            let seen = self.seen(row, block);
-            masked |= seen.len() != block.len();
-            let factor = online::step(self.isa, scores, seen, self.logits(), stats);
+        let mut seen = [(0, 0); TILE_ROWS];
+        for (row, seen) in tile.rows.clone().zip(&mut seen) {
+            let keys = self.seen(row, block);
+            *seen = (keys.start, keys.end);
+        }
+        let seen = &seen[..count];
+        let masked = seen.iter().any(|(start, end)| end - start != block.len());
+        let mut factors = [1.0; TILE_ROWS];
+        let (stats, factors) = (&mut tile.stats[..count], &mut factors[..count]);
+        online::steps(self.isa, scores, seen, self.logits(), stats, factors);
+        for (&factor, sums) in factors.iter().zip(sums.chunks_exact_mut(self.width)) {
             rescale(self.isa, sums, factor);
         }
 

@@ -71,6 +71,9 @@ pub(super) fn normalize_row(weighted: &[f32], stats: RowStats, out: &mut [f32]) 
 }
 
 /// The factor that takes a sum from the reference `old` to the reference `new >= old`.
+#[inline(always)]
 pub(super) fn rescale(old: f32, new: f32) -> f32 {
-    if old == new { 1.0 } else { math::exp(old - new) }
+    // Of two infinities it is NaN, and is not used.
+    let factor = math::exp_or_zero(old - new);
+    if old == new { 1.0 } else { factor }
 }

@@ -1,7 +1,6 @@
 //! One step of the online softmax.
 
-use std::ops::Range;
-
+use super::blocks::TILE_ROWS;
 use super::merge::{RowStats, rescale};
 use crate::dispatch::recompile;
 use crate::isa::Isa;
@@ -17,60 +16,74 @@ pub(super) struct Logits {
     pub(super) soft_cap: Option<f32>,
 }
 
-/// Turns the dot products of one row with one block of keys into weights `e^(score - max)`, in
-/// place, and updates `stats`. Returns the factor for what was summed before.
+/// Turns the dot products of some rows with one block of keys, `[rows, keys]`, into weights
+/// `e^(score - max)`, in place, and updates `stats`. Writes the factors for what was summed before.
 ///
-/// Only `seen` is looked at; the rest of `scores`, whatever it holds, becomes zero.
-pub(super) fn step(
+/// Of each row only the keys from the first to the second number of `seen` are looked at; the rest
+/// of `scores`, whatever it holds, becomes zero. There are at most [`TILE_ROWS`] rows.
+pub(super) fn steps(
     isa: Isa,
     scores: &mut [f32],
-    seen: Range<usize>,
+    seen: &[(usize, usize)],
     logits: Logits,
-    stats: &mut RowStats,
-) -> f32 {
-    if seen.is_empty() {
-        scores.fill(0.0);
-        return 1.0;
-    }
-    recompile!(isa => body, (scores: &mut [f32], seen: Range<usize>, logits: Logits,
-        stats: &mut RowStats) -> f32)
+    stats: &mut [RowStats],
+    factors: &mut [f32],
+) {
+    recompile!(isa => body, (scores: &mut [f32], seen: &[(usize, usize)], logits: Logits,
+        stats: &mut [RowStats], factors: &mut [f32]));
 }
 
+/// Each loop is over all rows, so that none waits for the last step of the row before.
 #[inline(always)]
-fn body(scores: &mut [f32], seen: Range<usize>, logits: Logits, stats: &mut RowStats) -> f32 {
-    let (before, after) = (seen.start, seen.end);
-    {
-        let (groups, rest) = scores.as_chunks_mut::<GROUP>();
-        debug_assert!(rest.is_empty(), "scores come in whole groups");
-        for group in groups {
-            for score in group {
-                *score *= logits.scale;
-            }
-        }
+fn body(
+    scores: &mut [f32],
+    seen: &[(usize, usize)],
+    logits: Logits,
+    stats: &mut [RowStats],
+    factors: &mut [f32],
+) {
+    let keys = scores.len() / stats.len();
+    debug_assert!(keys.is_multiple_of(GROUP), "scores come in whole groups");
+    if keys == 0 {
+        return factors.fill(1.0);
+    }
+    for score in scores.iter_mut() {
+        *score *= logits.scale;
     }
     if let Some(cap) = logits.soft_cap {
+        for score in scores.iter_mut() {
+            *score = cap * math::tanh(*score / cap);
+        }
+    }
+    let mut maxima = [f32::NEG_INFINITY; TILE_ROWS];
+    for (r, scores) in scores.chunks_exact_mut(keys).enumerate() {
+        let (start, end) = seen[r];
+        scores[..start].fill(f32::NEG_INFINITY);
+        scores[end..].fill(f32::NEG_INFINITY);
+        maxima[r] = block_max(scores, stats[r].max);
+    }
+    for ((factor, stats), &max) in factors.iter_mut().zip(&*stats).zip(&maxima) {
+        *factor = rescale(stats.max, max);
+    }
+    for (r, scores) in scores.chunks_exact_mut(keys).enumerate() {
+        if seen[r].0 == seen[r].1 {
+            scores.fill(0.0);
+            factors[r] = 1.0;
+            continue;
+        }
+        // Without a finite score there is nothing to weigh; subtracting minus infinity would be
+        // NaN, and only a NaN may become one.
+        let max = maxima[r];
+        let reference = if max == f32::NEG_INFINITY { 0.0 } else { max };
+        let mut sums = [0.0_f32; GROUP];
         for group in scores.as_chunks_mut::<GROUP>().0 {
-            for score in group {
-                *score = cap * math::tanh(*score / cap);
+            for (score, sum) in group.iter_mut().zip(&mut sums) {
+                *score = math::exp_or_zero(*score - reference);
+                *sum += *score;
             }
         }
+        stats[r] = RowStats { max, sum: stats[r].sum * factors[r] + fold(sums, |a, b| a + b) };
     }
-    scores[..before].fill(f32::NEG_INFINITY);
-    scores[after..].fill(f32::NEG_INFINITY);
-    let max = block_max(scores, stats.max);
-    let factor = rescale(stats.max, max);
-    // Without a finite score there is nothing to weigh; subtracting minus infinity would be NaN,
-    // and only a NaN may become one.
-    let reference = if max == f32::NEG_INFINITY { 0.0 } else { max };
-    let mut sums = [0.0_f32; GROUP];
-    for group in scores.as_chunks_mut::<GROUP>().0 {
-        for (score, sum) in group.iter_mut().zip(&mut sums) {
-            *score = math::exp(*score - reference);
-            *sum += *score;
-        }
-    }
-    *stats = RowStats { max, sum: stats.sum * factor + fold(sums, |a, b| a + b) };
-    factor
 }
 
 #[inline(always)]

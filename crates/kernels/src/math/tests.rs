@@ -1,4 +1,4 @@
-use super::{exp, gelu_erf, gelu_tanh, sigmoid, silu, tanh};
+use super::{exp, exp_or_zero, gelu_erf, gelu_tanh, sigmoid, silu, tanh};
 
 /// 2^-24, the unit of the stated bounds.
 const U: f64 = 1.0 / 16_777_216.0;
@@ -79,6 +79,22 @@ fn the_reference_erfc_has_published_values() {
 #[test]
 fn exp_is_within_two_units() {
     assert_accurate(exp, f64::exp, |_| 2.0);
+}
+
+#[test]
+fn exp_or_zero_is_exp_down_to_the_normal_numbers() {
+    for x in sweep().filter(|&x| x <= 0.0) {
+        let (got, want) = (exp_or_zero(x), f64::from(x).exp());
+        if x < -87.0 {
+            assert_eq!(got.to_bits(), 0, "f({x:e})");
+        } else {
+            assert!(got.is_normal(), "f({x:e}): got {got:e}");
+            assert!((f64::from(got) - want).abs() <= 2.0 * U * want, "f({x:e}): got {got:e}");
+        }
+    }
+    assert_eq!(exp_or_zero(f32::NEG_INFINITY).to_bits(), 0);
+    assert_eq!(exp_or_zero(0.0), 1.0);
+    assert!(exp_or_zero(f32::NAN).is_nan());
 }
 
 #[test]

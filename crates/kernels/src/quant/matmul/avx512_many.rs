@@ -6,8 +6,7 @@
 //! bits.
 
 use std::arch::x86_64::{
-    __m512, __m512i, _mm512_dpbusd_epi32, _mm512_set1_epi32, _mm512_setzero_ps,
-    _mm512_setzero_si512,
+    __m512i, _mm512_dpbusd_epi32, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_setzero_si512,
 };
 use std::ops::Range;
 
