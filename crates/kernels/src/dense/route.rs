@@ -30,9 +30,9 @@ impl Limits {
         let wide = matches!(dtype, DType::F32);
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Vnni(_) => Self { few: if wide { 2 } else { 9 }, blocked: 65 },
+            Isa::Avx512Vnni(_) => Self { few: if wide { 6 } else { 9 }, blocked: 65 },
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(_) => Self { few: if wide { 2 } else { 7 }, blocked: 65 },
+            Isa::Avx2(_) => Self { few: if wide { 4 } else { 7 }, blocked: 65 },
             // Predicted: docs/perf/0009.
             #[cfg(target_arch = "aarch64")]
             Isa::Neon(_) => Self { few: 5, blocked: 33 },
