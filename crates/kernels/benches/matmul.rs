@@ -20,7 +20,8 @@ use fucina_kernels::dense::MatrixMut;
 use fucina_kernels::dense::{Rows, matmul_rows, scratch_len};
 use fucina_kernels::isa::Isa;
 use fucina_kernels::quant::{
-    PANEL_COLS, PackLayout, activation_len, matmul_panels, pack_panel, quantize_row, scratch_words,
+    Kernel, PANEL_COLS, PackLayout, Plan, activation_len, matmul_planned, pack_panel,
+    planned_scratch_len, quantize_row,
 };
 use fucina_testkit::Rng;
 
@@ -272,19 +273,29 @@ impl Aligned {
 #[derive(Default)]
 struct Buffers {
     out: Vec<f32>,
-    words: Vec<u32>,
     floats: Vec<f32>,
 }
 
 impl<'a> Case<'a> {
     fn new(isa: Isa, weight: &'a Weight, m: usize, x: &'a [f32]) -> Self {
         let (x, len) = (&x[..m * weight.k], activation_len(weight.k));
-        let mut quantized = vec![0; if weight.packed.is_some() { m * len } else { 0 }];
-        for (x, out) in x.chunks_exact(weight.k).zip(quantized.chunks_exact_mut(len)) {
-            quantize_row(isa, x, out);
+        let mut quantized = Vec::new();
+        if let Some((layout, _)) = &weight.packed {
+            let plan = vector(isa, layout, m);
+            quantized.resize(plan.room(m) * len, 0);
+            let together = plan.rows_together();
+            for (x, out) in x.chunks(together * weight.k).zip(quantized.chunks_mut(together * len))
+            {
+                plan.write((x, weight.k), 0, out);
+            }
         }
         Self { isa, weight, m, x, quantized, times: Vec::new() }
     }
+}
+
+/// The plan for some rows, with the kernel of vectors: `tiles` compares it with those of AMX.
+fn vector(isa: Isa, layout: &PackLayout, rows: usize) -> Plan {
+    Plan::new(isa, layout, rows).with_kernel(Kernel::Vector).expect("every CPU has it")
 }
 
 impl Case<'_> {
@@ -295,15 +306,24 @@ impl Case<'_> {
         buffers.out.resize(self.m * n.next_multiple_of(PANEL_COLS), f32::NAN);
         if let Some((layout, packed)) = packed {
             let (bytes, share) = (layout.panel_bytes(), share(layout.panels()));
-            buffers.words.resize(scratch_words(k) + 16, 0);
-            let line = buffers.words.as_ptr().align_offset(64);
-            let scratch = &mut buffers.words[line..];
-            let panels =
-                packed.bytes()[share.start * bytes..share.end * bytes].chunks(PANELS * bytes);
-            for (panels, out) in panels.zip(buffers.out.chunks_mut(PANELS * self.m * PANEL_COLS)) {
-                let cols = panels.len() / bytes * PANEL_COLS;
-                let mut out = MatrixMut::new(&mut out[..self.m * cols], self.m, cols);
-                matmul_panels(self.isa, layout, panels, &self.quantized, &mut out, scratch);
+            let plan = vector(self.isa, layout, self.m);
+            let rows = plan.row_block(k).min(self.m);
+            buffers.floats.resize(planned_scratch_len(plan, k, (PANELS, rows)) + 16, 0.0);
+            let line = buffers.floats.as_ptr().align_offset(64);
+            let scratch = &mut buffers.floats[line..];
+            for first in (0..self.m).step_by(rows) {
+                let (rows, x) =
+                    (rows.min(self.m - first), &self.quantized[first * activation_len(k)..]);
+                let panels =
+                    packed.bytes()[share.start * bytes..share.end * bytes].chunks(PANELS * bytes);
+                for (panels, out) in
+                    panels.zip(buffers.out.chunks_mut(PANELS * self.m * PANEL_COLS))
+                {
+                    let cols = panels.len() / bytes * PANEL_COLS;
+                    let mut out =
+                        MatrixMut::new(&mut out[first * cols..][..rows * cols], rows, cols);
+                    matmul_planned(plan, (layout, panels), (x, rows), &mut out, scratch);
+                }
             }
             return;
         }
